@@ -46,5 +46,6 @@ pub mod signals;
 pub mod site;
 pub mod status_flags;
 pub mod text;
+pub mod time_limit;
 pub mod timers;
 pub mod window;

@@ -13,6 +13,24 @@ pub struct Timespec {
     pub tv_nsec: i64,
 }
 
+impl Timespec {
+    const SECOND: u64 = 1_000_000_000;
+
+    /// So many nanoseconds.
+    #[inline]
+    #[must_use]
+    pub const fn of_nanos(nanos: u64) -> Timespec {
+        Timespec { tv_sec: (nanos / Self::SECOND) as i64, tv_nsec: (nanos % Self::SECOND) as i64 }
+    }
+
+    /// In nanoseconds. A time of a clock that counts from the start of the system, or a length.
+    #[inline]
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.tv_sec as u64 * Self::SECOND + self.tv_nsec as u64
+    }
+}
+
 /// `struct rlimit64`: both in the resource's own unit; `u64::MAX` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -157,6 +157,14 @@ cases! {
     vfork_is_left_alone: 0, [];
 }
 
+/// The time limit counts no time for which the child waits for a processor. 200 ms is what the
+/// fixture's child outlasts.
+#[test]
+fn waits_for_a_processor() {
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=200"];
+    compare_in(&FORK_CASES, &options, "waits_for_a_processor", 1, &[]);
+}
+
 /// Regression: each exec that failed began the time limit anew. The child gave up only if it lost
 /// the processor for as long as the limit. Later, one child in twenty had no limit left: it passed
 /// during the call that was to stop it.

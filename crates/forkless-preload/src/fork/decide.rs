@@ -1,6 +1,6 @@
 //! Whether this fork may speculate. The questions change nothing, and the cheapest come first.
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
 use forkless_sys::{Errno, mm, process, time};
@@ -30,7 +30,7 @@ const LENT: u8 = 1;
 const SHARES_FILES: u8 = 2;
 
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
-static LOOKED: AtomicI64 = AtomicI64::new(0);
+static LOOKED: AtomicU64 = AtomicU64::new(0);
 static TRACED: AtomicBool = AtomicBool::new(false);
 /// 1: no filter came with the program. 2: one did. 0: not asked yet.
 static UNFILTERED: AtomicU8 = AtomicU8::new(0);
@@ -208,8 +208,7 @@ pub(crate) fn is_alone() -> Option<bool> {
 /// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer
 /// holds for a tick of the clock, 10 ms at most.
 fn traced(beside_threads: bool) -> OrPlain<bool> {
-    let now = time::monotonic_coarse();
-    let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+    let now = time::monotonic_coarse().nanos();
     if now == LOOKED.load(Relaxed) {
         return Ok(TRACED.load(Relaxed));
     }

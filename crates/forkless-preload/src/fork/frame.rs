@@ -47,6 +47,15 @@ impl Frame {
         self.registers[RSP]
     }
 
+    /// Whether the instruction before the interrupted one may be a system call. `true` where that
+    /// instruction may lie in another page, which may be absent.
+    pub(crate) fn may_follow_a_call(&self) -> bool {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        let at = self.registers[RIP];
+        // SAFETY: in the page of the instruction that was to be executed next.
+        at & 0xfff < 2 || unsafe { ((at - 2) as *const [u8; 2]).read() } == SYSCALL
+    }
+
     /// What the call returns.
     pub(crate) fn answer(&mut self, value: isize) {
         self.registers[RAX] = value as usize;

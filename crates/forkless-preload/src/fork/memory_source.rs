@@ -22,12 +22,12 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use forkless_run::AbortKind;
-use forkless_sys::{Errno, clone, fd, futex, mm, process, sched};
+use forkless_sys::{Errno, clone, fd, futex, mm, process, sched, time};
 use linux_raw_sys::general as k;
 
 use crate::proc;
@@ -373,16 +373,26 @@ pub(super) fn say_it_runs() {
     exchange().tell(&exchange().runs, 1);
 }
 
-/// In the child: copies what the parent has from `at` on to the same place here. Returns how many
-/// bytes. 0: the parent has nothing there.
-///
-/// A server that was killed does not answer. The child's time limit ends the wait.
-pub(super) fn ask(at: usize, len: usize) -> usize {
-    let exchange = exchange();
-    exchange.address.store(at, Relaxed);
-    exchange.len.store(len.min(DATA), Relaxed);
-    let question = exchange.asked.load(Relaxed) + 1;
-    exchange.tell(&exchange.asked, question);
+/// In the child: since when it waits for an answer, in nanoseconds. 0: it does not wait.
+static WAITS_SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// In the child: nanoseconds for which it has waited for answers.
+static HAS_WAITED: AtomicU64 = AtomicU64::new(0);
+
+/// In the child: whether it waits for an answer. A signal handler may ask.
+pub(super) fn is_asking() -> bool {
+    WAITS_SINCE.load(Relaxed) != 0
+}
+
+/// In the child: nanoseconds for which it has waited for answers, up to now.
+pub(super) fn waited() -> u64 {
+    let since = WAITS_SINCE.load(Relaxed);
+    let now = if since == 0 { 0 } else { time::monotonic().nanos() };
+    HAS_WAITED.load(Relaxed) + (now - since)
+}
+
+fn wait_for_answer(exchange: &Exchange, question: u32) {
+    WAITS_SINCE.store(time::monotonic().nanos(), Relaxed);
     loop {
         let answered = exchange.answered.load(Acquire);
         if answered == question {
@@ -390,6 +400,22 @@ pub(super) fn ask(at: usize, len: usize) -> usize {
         }
         let _ = futex::wait(&exchange.answered, answered);
     }
+    HAS_WAITED.store(waited(), Relaxed);
+    WAITS_SINCE.store(0, Relaxed);
+}
+
+/// In the child: copies what the parent has from `at` on to the same place here. Returns how many
+/// bytes. 0: the parent has nothing there.
+///
+/// A server that was killed does not answer. The child's time limit ends the wait, after the most
+/// time that a child may take in all.
+pub(super) fn ask(at: usize, len: usize) -> usize {
+    let exchange = exchange();
+    exchange.address.store(at, Relaxed);
+    exchange.len.store(len.min(DATA), Relaxed);
+    let question = exchange.asked.load(Relaxed) + 1;
+    exchange.tell(&exchange.asked, question);
+    wait_for_answer(exchange, question);
     let copied = exchange.copied.load(Relaxed).min(len);
     // SAFETY: the caller has mapped `len` bytes at `at`, which nothing else refers to yet.
     unsafe { core::ptr::copy_nonoverlapping(exchange.data.get().cast(), at as *mut u8, copied) };

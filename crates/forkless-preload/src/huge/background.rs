@@ -24,7 +24,6 @@ use core::sync::atomic::{
 };
 
 use forkless_run::Counter;
-use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, fd, maps, process, sched, time};
 use linux_raw_sys::general::{P_PID, WEXITED, WNOHANG, WNOWAIT};
 
@@ -145,9 +144,9 @@ pub(super) fn hold() {
     if !STATE.busy.load(SeqCst) {
         return;
     }
-    let end = nanoseconds(time::monotonic_coarse()) + PATIENCE;
+    let end = time::monotonic_coarse().nanos() + PATIENCE;
     while STATE.busy.load(SeqCst) {
-        if nanoseconds(time::monotonic_coarse()) > end {
+        if time::monotonic_coarse().nanos() > end {
             STATE.busy.store(false, SeqCst);
         }
         sched::yield_now();
@@ -160,7 +159,7 @@ pub(super) fn after_fork(child: i32, keeps: bool) {
         return;
     }
     if keeps && child > 0 {
-        let now = nanoseconds(time::monotonic_coarse());
+        let now = time::monotonic_coarse().nanos();
         STATE.child.store(child, Relaxed);
         STATE.forked.store(now, Relaxed);
         STATE.lives.store(true, Relaxed);
@@ -196,7 +195,7 @@ pub(crate) fn is_pending() -> bool {
 
 /// Whether the rest after the last slice is over. The coarse clock would add 4 ms to each.
 pub(crate) fn is_due() -> bool {
-    nanoseconds(time::monotonic()) >= STATE.next.load(Relaxed)
+    time::monotonic().nanos() >= STATE.next.load(Relaxed)
 }
 
 /// A slice, unless another thread is in one. `idle`: the wait ran out of time.
@@ -216,17 +215,17 @@ pub(crate) fn work(idle: bool) {
 }
 
 fn slice(length: u64) {
-    let begun = nanoseconds(time::monotonic());
+    let begun = time::monotonic().nanos();
     if !STATE.sweeping.load(Relaxed) && !begins(begun) {
         STATE.next.store(begun + LOOK, Relaxed);
         return;
     }
     let (mut now, mut longest) = (begun, 0);
     while now - begun < length {
-        let before = nanoseconds(time::of_thread());
+        let before = time::of_thread().nanos();
         let went_on = go_on();
-        longest = longest.max(nanoseconds(time::of_thread()) - before);
-        now = nanoseconds(time::monotonic());
+        longest = longest.max(time::of_thread().nanos() - before);
+        now = time::monotonic().nanos();
         if !went_on {
             end(now);
             break;
@@ -340,9 +339,9 @@ fn go_on() -> bool {
 
 fn merge(from: usize, to: usize) -> bool {
     let pages = (to - from) / HUGE;
-    let before = nanoseconds(time::monotonic());
+    let before = time::monotonic().nanos();
     let merged = super::collapse(from, to);
-    let was_quick = nanoseconds(time::monotonic()) - before < QUICK;
+    let was_quick = time::monotonic().nanos() - before < QUICK;
     STATE.at_once.store(if was_quick { (pages * 2).min(MOST_AT_ONCE) } else { 1 }, Relaxed);
     match merged {
         Ok(()) => {
@@ -393,8 +392,4 @@ fn look(file: i32, start: usize) -> Range {
         n if n * 2 >= PAGES => Range::Merge,
         _ => Range::Leave,
     }
-}
-
-fn nanoseconds(time: Timespec) -> u64 {
-    time.tv_sec as u64 * SECOND + time.tv_nsec as u64
 }

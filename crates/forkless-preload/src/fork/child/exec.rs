@@ -7,7 +7,7 @@ use forkless_sys::{fd, process};
 use crate::kernel::{self, Args};
 
 use super::super::shared_pages;
-use super::{SIGKILL, abort, abort_if_time_is_over, files, need, signals, status_flags};
+use super::{SIGKILL, abort, files, need, signals, status_flags, time_limit};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -53,7 +53,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     let answer = unsafe { kernel::pass(nr, args) };
     signals::suspend();
     outcome.set_executing(false);
-    abort_if_time_is_over();
+    time_limit::abort_if_over();
     if process::set_pdeathsig(SIGKILL).is_err() {
         abort(AbortKind::Setup);
     }

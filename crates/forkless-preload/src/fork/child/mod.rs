@@ -9,13 +9,9 @@
 //!   an error in this code costs time, not behaviour.
 #![expect(unsafe_code, reason = "signal handlers, memory and the program's own system calls")]
 
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
-
 use forkless_run::{AbortKind, AbortReason};
-use forkless_sys::time::Timespec;
-use forkless_sys::{Errno, dispatch, mm, process, timer};
+use forkless_sys::{Errno, dispatch, mm, process};
 
-use crate::config;
 use crate::kernel::Args;
 use crate::rt;
 use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
@@ -34,6 +30,7 @@ mod judge;
 mod need;
 pub(crate) mod signals;
 mod status_flags;
+mod time_limit;
 mod timers;
 
 pub(crate) use judge::judge;
@@ -129,7 +126,7 @@ pub(crate) fn begin(slot: &'static ThreadSlot, source: i32, parent: i32) {
     }
     signals::begin(slot);
     fds::begin(source);
-    if start_timer().is_err() {
+    if time_limit::start().is_err() {
         abort(AbortKind::Setup);
     }
     guard_memory();
@@ -141,25 +138,6 @@ pub(crate) fn begin(slot: &'static ThreadSlot, source: i32, parent: i32) {
 }
 
 const SIGKILL: i32 = 9;
-
-fn start_timer() -> forkless_sys::Result<()> {
-    let id = timer::create_last(SIGBUS)?;
-    TIMER.store(id.0, Relaxed);
-    let limit = i64::from(config::limit_ms());
-    timer::set(id, Timespec { tv_sec: limit / 1000, tv_nsec: limit % 1000 * 1_000_000 }).map(drop)
-}
-
-static TIMER: AtomicI32 = AtomicI32::new(0);
-
-/// After an exec that failed. The time limit's signal comes once, and not at all where the program
-/// ignores it. Its parent waits for the child. So a child that tries until the parent has made the
-/// file would try for ever.
-fn abort_if_time_is_over() {
-    match timer::left(timer::TimerId(TIMER.load(Relaxed))) {
-        Ok(left) if left.tv_sec != 0 || left.tv_nsec != 0 => {}
-        _ => abort(AbortKind::Timeout),
-    }
-}
 
 /// Reserves the absent ranges. Else the child's next mmap could be placed in one of them, over data
 /// that it believes it has. And takes the right to write from the shared mappings: a write to one
@@ -184,7 +162,7 @@ fn guard_memory() {
 
 /// Handler of the synchronous signals in a speculative child. It fetches what is absent, and aborts
 /// for everything else.
-extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
+extern "C" fn on_fault(signal: i32, info: &Info, frame: &mut Frame) {
     match signal {
         SIGSEGV if info.code > 0 => {
             if fetch::fetch(info.address) {
@@ -193,7 +171,7 @@ extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
             let shared = exclusions::shared().find(info.address).is_some();
             abort(if shared { AbortKind::SharedWrite } else { AbortKind::Fault });
         }
-        SIGBUS if info.code == SI_TIMER => abort(AbortKind::Timeout),
+        SIGBUS if info.code == SI_TIMER => time_limit::over(frame),
         _ => interrupted(signal, info.code),
     }
 }

@@ -2,8 +2,6 @@
 //! its signal would come before the exec, or wait for it.
 #![expect(unsafe_code, reason = "the program's own calls")]
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::timers::Numbers;
 use forkless_sys::Errno;
@@ -12,14 +10,14 @@ use linux_raw_sys::general as k;
 use crate::kernel::{self, Args};
 
 use super::super::program_memory;
-use super::{TIMER, abort, need};
+use super::{abort, need, time_limit};
 
 /// Bytes of `struct sigevent` and `struct itimerspec`.
 const SIGEVENT: usize = 64;
 const ITIMERSPEC: usize = 32;
 
 fn numbers() -> Numbers {
-    Numbers { ours: TIMER.load(Relaxed) }
+    Numbers { ours: time_limit::number() }
 }
 
 /// `timer_create`.
