@@ -2,6 +2,18 @@
 
 use serde::Serialize;
 
+/// So many samples make an estimate.
+pub(crate) const REPETITIONS: usize = 7;
+
+/// Whether the shortest samples of wall-clock times agree, so that they are undisturbed ones. On a
+/// busy machine it takes many samples until a few have not waited for a processor.
+pub(crate) fn agree(samples: &mut [f64]) -> bool {
+    const FEW: usize = 3;
+    const SPREAD: f64 = 1.5;
+    samples.sort_by(f64::total_cmp);
+    samples.len() >= REPETITIONS && samples[FEW - 1] <= samples[0] * SPREAD
+}
+
 /// A value in nanoseconds with the interval it is expected in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Estimate {
@@ -26,9 +38,11 @@ impl Estimate {
     }
 
     /// As [`of_samples`](Self::of_samples), for wall-clock times, which other work can only make
-    /// longer. The figure is the lower quartile, its interval the least value and the median.
+    /// longer. The figure is the lower quartile of the shortest samples, its interval the least
+    /// value and their median.
     pub(crate) fn of_disturbed(samples: &mut [f64]) -> Self {
         samples.sort_by(f64::total_cmp);
+        let samples = &samples[..samples.len().min(REPETITIONS)];
         let at =
             |part: usize| samples.get(samples.len().saturating_sub(1) * part / 4).copied().unwrap_or(0.0);
         Self { low: at(0), mid: at(1), high: at(2) }
@@ -165,6 +179,16 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_agree_when_a_few_are_undisturbed() {
+        let mut samples = vec![31.0, 27.0, 32.0, 16.0, 40.0, 0.3, 28.0, 33.0];
+        assert!(!agree(&mut samples));
+        samples.extend([0.25, 0.35]);
+        assert!(agree(&mut samples));
+        assert_eq!(Estimate::of_disturbed(&mut samples), Estimate { low: 0.25, mid: 0.3, high: 16.0 });
+        assert!(!agree(&mut [0.25, 0.3, 0.35]), "too few");
+    }
 
     #[test]
     fn merged_streams_equal_one_stream() {

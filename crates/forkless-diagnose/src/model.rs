@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::estimate::Estimate;
+use crate::estimate::{self, Estimate, REPETITIONS};
 
 /// Prices in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -59,7 +59,8 @@ const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
 /// Large enough for a slope, small enough for any machine.
 const BLOCK: usize = 32 << 20;
-const REPETITIONS: usize = 7;
+/// As many more samples are taken of what a busy machine disturbs.
+const MOST: usize = 10 * REPETITIONS;
 
 impl CostModel {
     /// Measures the prices.
@@ -414,13 +415,13 @@ fn create_without_copy() -> io::Result<Estimate> {
 /// inherited: /bin/true uses none, and /dev/null may be closed to us.
 fn spawn_blocked() -> io::Result<Estimate> {
     let mut samples = Vec::new();
-    for round in 0..=REPETITIONS {
+    // The first is to find everything in memory.
+    Command::new("/bin/true").status()?;
+    while !estimate::agree(&mut samples) && samples.len() < MOST {
         let mut command = Command::new("/bin/true");
         let begin = Instant::now();
         let mut child = command.spawn()?;
-        if round > 0 {
-            samples.push(since(begin));
-        }
+        samples.push(since(begin));
         child.wait()?;
     }
     Ok(Estimate::of_disturbed(&mut samples))
@@ -428,18 +429,19 @@ fn spawn_blocked() -> io::Result<Estimate> {
 
 /// `sh -c /bin/true` less /bin/true, interleaved.
 fn shell_added() -> io::Result<Estimate> {
-    let mut samples = Vec::new();
-    for round in 0..=REPETITIONS {
+    let (mut direct, mut shell) = (Vec::new(), Vec::new());
+    let time = |command: &mut Command| {
         let begin = Instant::now();
-        Command::new("/bin/true").status()?;
-        let direct = since(begin);
-        let begin = Instant::now();
-        Command::new("/bin/sh").args(["-c", "/bin/true"]).status()?;
-        if round > 0 {
-            samples.push(since(begin) - direct);
-        }
+        command.status().map(|_| since(begin))
+    };
+    let mut line = Command::new("/bin/sh");
+    line.args(["-c", "/bin/true"]);
+    time(&mut line)?;
+    while !(estimate::agree(&mut direct) && estimate::agree(&mut shell)) && shell.len() < MOST {
+        direct.push(time(&mut Command::new("/bin/true"))?);
+        shell.push(time(&mut line)?);
     }
-    Ok(Estimate::of_samples(&mut samples))
+    Ok(Estimate::of_disturbed(&mut shell).minus(Estimate::of_disturbed(&mut direct)).at_least_zero())
 }
 
 /// Nanoseconds for each call, of a thousand at a time.

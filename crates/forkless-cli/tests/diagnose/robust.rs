@@ -333,7 +333,7 @@ fn short_lived() {
         known_problem_path()
     );
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--", "sh", "-c", &script])
+        .args(["diagnose", "--json", "--min-share", "0", "--", "sh", "-c", &script])
         .output()
         .expect("forkless runs");
     let report = report_of(&output);
@@ -416,8 +416,9 @@ fn first_calls_at_once() {
 /// Regression: a page allocated for a system call was taken for the copy of the page that had
 /// faulted before.
 fn reused_pages() {
-    let (reports, _, _) = diagnose(&[], &["reuse", "2", "32"]);
-    let finding = only(&reports[0], "fork_of_small_pages");
+    // On a busy machine the watch takes longer, and the saving is a smaller share of it.
+    let (reports, _, _) = diagnose(&["--min-share", "0"], &["reuse", "2", "32"]);
+    let finding = of_kind(&reports[0], "fork_of_small_pages");
     let faults = finding["evidence"]
         .as_array()
         .expect("a list")
