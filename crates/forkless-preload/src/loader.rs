@@ -1,25 +1,54 @@
 //! What the loader and libc are asked for by name.
 #![expect(unsafe_code, reason = "functions and variables of the loader's and of libc's")]
 
-use core::ffi::{CStr, c_char, c_void};
+#[cfg(target_arch = "aarch64")]
+use core::ffi::CStr;
+use core::ffi::{c_char, c_void};
 
 use crate::rt;
 
 unsafe extern "C" {
     /// Of libc (or libdl before glibc 2.34).
+    #[cfg(target_arch = "aarch64")]
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     static environ: *mut *mut c_char;
 }
 
-/// `RTLD_NEXT`: after the library the call comes from, which is why `dlsym` may be called only from
-/// here.
-const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+/// `dlsym(3)`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type Dlsym = extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// `RTLD_NEXT`: after the library the call comes from. So `dlsym` may be called only from this
+/// library's own code.
+pub(crate) const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
 
 /// The definition after ours. Takes the loader's lock: from ordinary code only, never from a
 /// handler.
+#[cfg(target_arch = "aarch64")]
 pub(crate) fn next_definition(name: &CStr) -> *mut c_void {
     // SAFETY: a NUL-terminated name.
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
+}
+
+/// glibc's `dlsym`, by its `dlvsym`, which this library needs only where it is there: musl has
+/// none. Ours has the name `dlsym`, so the loader cannot bind that name to libc's.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn dlsym_of_glibc() -> *mut c_void {
+    type Dlvsym = extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+    let found: *mut c_void;
+    // SAFETY: reads the address that the loader has bound, or null.
+    unsafe {
+        core::arch::asm!(
+            ".weak dlvsym",
+            "mov {}, [rip + dlvsym@GOTPCREL]",
+            out(reg) found,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    // SAFETY: null, or glibc's function of this type.
+    let dlvsym = unsafe { core::mem::transmute::<*mut c_void, Option<Dlvsym>>(found) };
+    dlvsym
+        .map_or(core::ptr::null_mut(), |dlvsym| dlvsym(RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr()))
 }
 
 /// The environment, as the program may have changed it: libc's own variable, bound by the loader. A

@@ -62,7 +62,48 @@ pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     if let Some(found) = objects::find(name) {
         return found;
     }
+    #[cfg(target_arch = "x86_64")]
+    return dlsym()(loader::RTLD_NEXT, name.as_ptr());
+    #[cfg(target_arch = "aarch64")]
     loader::next_definition(name)
+}
+
+/// libc's `dlsym`, for which ours stands. Until the first call a trampoline that looks for it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(find_dlsym as *const () as *mut c_void);
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn find_dlsym() {
+    find_and_go_on!(resolve_dlsym)
+}
+
+/// Not by [`lookup`], which would ask `dlsym`.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+extern "C" fn resolve_dlsym() -> *mut c_void {
+    extern "C" fn nothing(_: *mut c_void, _: *const c_char) -> *mut c_void {
+        null_mut()
+    }
+    let known = || objects::find(c"dlsym").filter(|found| !found.is_null());
+    let found = known().or_else(|| {
+        // A constructor of another library may come before ours.
+        objects::remember();
+        known()
+    });
+    let mut found = found.unwrap_or_else(loader::dlsym_of_glibc);
+    if found.is_null() {
+        found = nothing as *const () as *mut c_void;
+    }
+    DLSYM.store(found, Relaxed);
+    found
+}
+
+/// libc's `dlsym`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn dlsym() -> loader::Dlsym {
+    // SAFETY: libc's function of this type, or what finds it.
+    unsafe { core::mem::transmute::<*mut c_void, loader::Dlsym>(DLSYM.load(Relaxed)) }
 }
 
 // SAFETY: its type; only glibc has it.

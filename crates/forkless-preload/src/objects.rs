@@ -63,6 +63,8 @@ struct Symbol {
 /// The object after ours, and the last that was loaded with the program. Null where the list was
 /// not found.
 static FIRST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
+#[cfg(target_arch = "x86_64")]
+static OURS: AtomicPtr<Map> = AtomicPtr::new(null_mut());
 static LAST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
 
 /// Remembers the objects, when the library is loaded: before the program can have loaded more.
@@ -74,6 +76,8 @@ pub(crate) fn remember() {
     while let Some(map) = map(at) {
         if map.base == rt::image().start {
             ours = Some(map);
+            #[cfg(target_arch = "x86_64")]
+            OURS.store(at, Relaxed);
         }
         LAST.store(at, Relaxed);
         at = map.next;
@@ -124,6 +128,15 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
         Some(Definition::At(address)) => Some(address),
         Some(Definition::Computed) => None,
         None => Some(null_mut()),
+    }
+}
+
+/// Where this library's own function of that name is.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn own(name: &CStr) -> Option<*mut c_void> {
+    match Symbols::of(map(OURS.load(Relaxed))?)?.find(name)? {
+        Definition::At(address) => Some(address),
+        Definition::Computed => None,
     }
 }
 

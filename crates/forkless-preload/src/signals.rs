@@ -14,7 +14,11 @@ pub(crate) const SIGSEGV: i32 = 11;
 pub(crate) const SIGPIPE: i32 = 13;
 pub(crate) const SIGTERM: i32 = 15;
 pub(crate) const SIGCHLD: i32 = 17;
+#[cfg(target_arch = "x86_64")]
+pub(crate) const SIGCONT: i32 = 18;
 pub(crate) const SIGTSTP: i32 = 20;
+#[cfg(target_arch = "x86_64")]
+const SIGTTIN: i32 = 21;
 pub(crate) const SIGTTOU: i32 = 22;
 pub(crate) const SIGXFSZ: i32 = 25;
 pub(crate) const SIGSYS: i32 = 31;
@@ -33,6 +37,10 @@ pub(crate) const OF_TIMERS: SigSet = {
     const SIGPROF: i32 = 27;
     SigSet::EMPTY.with(SIGALRM).with(SIGXCPU).with(SIGVTALRM).with(SIGPROF)
 };
+
+/// Signals that stop a process, unless SIGCONT comes before they are delivered.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const STOPS: SigSet = SigSet::EMPTY.with(SIGTSTP).with(SIGTTIN).with(SIGTTOU);
 
 /// The mask of a speculative child, and of our handlers.
 pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);

@@ -350,17 +350,21 @@ fn attend_to(this: &Attendant) {
     }
 }
 
-/// Makes sure that the attendant can read the memory: `None`, by a call that needs no right; a
-/// descriptor of its own if a filter may kill for that call.
+/// Makes sure that the attendant can read the memory: by a descriptor of its own, or by a call that
+/// needs no right to one (`None`). A filter may kill for that call.
+///
+/// Where the program serves faults of its own memory (userfaultfd), a read by the file fails, since
+/// the kernel may not wait there (mm/gup.c). The call would wait, and fill a page of the parent's.
 fn open_memory() -> OrPlain<Option<i32>> {
     if !helper::has_own_table() {
         return Err(AbortKind::Helper);
     }
-    if decide::is_unfiltered() {
-        return Ok(None);
-    }
     // The process's first thread may have ended, and has no memory then.
-    proc::open(c"thread-self/mem").map(Some).map_err(|_| AbortKind::NoProc)
+    match proc::open(c"thread-self/mem") {
+        Ok(file) => Ok(Some(file)),
+        Err(_) if decide::is_unfiltered() => Ok(None),
+        Err(_) => Err(AbortKind::NoProc),
+    }
 }
 
 /// In the parent: the process that is made next inherits the shared pages.

@@ -15,7 +15,7 @@ use linux_raw_sys::general as k;
 
 use crate::config;
 use crate::kernel::{self, Args};
-use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
+use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SIGCONT, SIGTSTP, SIGTTOU, STOPS, SYNCHRONOUS};
 use crate::tally;
 use crate::window::{self, Busy};
 use forkless_speculate::retry::retry;
@@ -181,17 +181,39 @@ fn resend(call: &mut CloneCall<'_>, result: OrPlain<Ended>) {
     let outcome = shared_pages::get();
     let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
     window::end();
-    if replace(call, as_resolution(result)) != 0 {
-        return;
+    let stops =
+        known.iter().take(count).fold(SigSet(rest), |set, taken| set.with(taken.signal())).0 & STOPS.0;
+    match replace(call, as_resolution(result)) {
+        0 => {}
+        replacement => return stop(replacement as i32, SigSet(stops)),
     }
     let _ = signal::set_mask(SigSet::ALL);
     let me = process::getpid();
-    for taken in known.iter().take(count) {
+    for taken in known.iter().take(count).filter(|taken| !STOPS.has(taken.signal())) {
         let _ = taken.send_again(me);
     }
     for signal in 1..=64 {
-        if rest & 1 << (signal - 1) != 0 {
+        if SigSet(rest & !STOPS.0).has(signal) {
             let _ = process::kill(me, signal);
+        }
+    }
+}
+
+/// Stops the replacement, if the child that is gone was to stop.
+///
+/// SIGCONT may have come for it since: the replacement would wait for another for ever. The sender
+/// of a stop may have meant that child alone, and does not know of the replacement. A stop that was
+/// meant for the process group waits for this thread, too, until SIGCONT comes for the group. All
+/// signals are blocked here. So as long as the stop waits, none has come. One that comes now
+/// reaches the replacement itself, maybe before the stop that is sent here.
+fn stop(replacement: i32, stops: SigSet) {
+    let waits = |signal| signal::pending().is_ok_and(|waiting| waiting.has(signal));
+    for signal in SIGTSTP..=SIGTTOU {
+        if stops.has(signal) && replacement > 0 && waits(signal) {
+            let _ = process::kill(replacement, signal);
+            if !waits(signal) {
+                let _ = process::kill(replacement, SIGCONT);
+            }
         }
     }
 }

@@ -27,6 +27,8 @@ mod closes;
 mod exec;
 #[cfg(target_arch = "x86_64")]
 mod fork_handlers;
+#[cfg(target_arch = "x86_64")]
+mod handles;
 
 /// Runs when the library is loaded, before the program's constructors. glibc passes main's
 /// arguments, musl nothing.

@@ -7,7 +7,7 @@ use forkless_sys::{fd, process};
 use crate::kernel::{self, Args};
 
 use super::super::shared_pages;
-use super::{SIGKILL, abort, files, need, signals, status_flags, time_limit};
+use super::{DEATH, abort, files, need, signals, status_flags, time_limit};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -48,13 +48,13 @@ fn commit(nr: u32, args: &Args) -> isize {
     // is the end of the time limit, which goes on. It cannot harm an exec under way: its handler
     // runs only after the exec has failed, and an exec discards it while it waits (begin_new_exec,
     // fs/exec.c, flush_itimer_signals).
-    signals::apply();
+    let stack = signals::apply();
     // SAFETY: the program's own exec; what it points to is present.
     let answer = unsafe { kernel::pass(nr, args) };
-    signals::suspend();
+    signals::suspend(&stack);
     outcome.set_executing(false);
     time_limit::abort_if_over();
-    if process::set_pdeathsig(SIGKILL).is_err() {
+    if process::set_pdeathsig(DEATH).is_err() {
         abort(AbortKind::Setup);
     }
     answer

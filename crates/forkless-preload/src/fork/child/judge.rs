@@ -10,7 +10,7 @@ use crate::kernel::{self, Args};
 use crate::mappings;
 
 use super::super::{exclusions, program_memory};
-use super::{SIGKILL, abort, exec, fds, files, need, signals, status_flags, timers};
+use super::{DEATH, abort, exec, fds, files, need, signals, status_flags, timers};
 
 /// Makes the call or gives up.
 pub(crate) fn judge(nr: u32, args: &Args) -> isize {
@@ -163,7 +163,7 @@ fn keep_pdeathsig() {
     }
     if now == 0 {
         signals::clear_pdeathsig();
-        if process::set_pdeathsig(SIGKILL).is_err() {
+        if process::set_pdeathsig(DEATH).is_err() {
             abort(AbortKind::Setup);
         }
     }

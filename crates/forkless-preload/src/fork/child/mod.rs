@@ -121,7 +121,7 @@ pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
 pub(crate) fn begin(slot: &'static ThreadSlot, source: i32, parent: i32) {
     speculation::begin();
     // A child whose parent was killed must not execute what the program did not live to see.
-    if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() != parent {
+    if process::set_pdeathsig(DEATH).is_err() || process::getppid() != parent {
         abort(AbortKind::Setup);
     }
     signals::begin(slot);
@@ -137,7 +137,9 @@ pub(crate) fn begin(slot: &'static ThreadSlot, source: i32, parent: i32) {
     }
 }
 
-const SIGKILL: i32 = 9;
+/// Tells the child of its parent's death, and undoes it. Not SIGKILL: whoever reaps orphans would
+/// find one that was killed. It is never blocked here, and its action is ours until the exec.
+const DEATH: i32 = SIGBUS;
 
 /// Reserves the absent ranges. Else the child's next mmap could be placed in one of them, over data
 /// that it believes it has. And takes the right to write from the shared mappings: a write to one

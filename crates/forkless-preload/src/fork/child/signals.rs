@@ -37,6 +37,11 @@ fn action(signal: usize) -> Result<KernelAction, Errno> {
     actions().get(signal, signal::action)
 }
 
+/// The program's view of the alternate stack.
+fn alternate() -> AltStack {
+    AltStack { start: ALT_START.load(Relaxed), flags: ALT_FLAGS.load(Relaxed), size: ALT_SIZE.load(Relaxed) }
+}
+
 fn set_alternate(stack: &AltStack) {
     ALT_START.store(stack.start, Relaxed);
     ALT_FLAGS.store(stack.flags, Relaxed);
@@ -172,11 +177,7 @@ pub(crate) fn sigaltstack(args: &Args) -> isize {
     let [new, old, ..] = *args;
     need::bytes(new, size_of::<AltStack>());
     need::bytes(old, size_of::<AltStack>());
-    let before = AltStack {
-        start: ALT_START.load(Relaxed),
-        flags: ALT_FLAGS.load(Relaxed),
-        size: ALT_SIZE.load(Relaxed),
-    };
+    let before = alternate();
     if new != 0 {
         match signals::alternate(program_memory::value::<AltStack>(new)) {
             Ok(stack) => set_alternate(&stack),
@@ -261,8 +262,21 @@ fn is_own(taken: &Taken) -> bool {
     }
 }
 
-/// Gives the kernel what exec keeps. A refusal undoes the speculation. [`suspend`] takes it back.
-pub(crate) fn apply() {
+/// Makes this the kernel's alternate stack, and returns the one that it had.
+fn exchange_stack(new: &AltStack) -> AltStack {
+    // SAFETY: the program's own, or ours for the child's handlers.
+    match unsafe { signal::set_altstack(new) } {
+        Ok(old) => old,
+        Err(_) => abort(AbortKind::Setup),
+    }
+}
+
+/// Gives the kernel what exec keeps. A refusal undoes the speculation. [`suspend`] takes it back,
+/// and is given the answer.
+///
+/// Exec keeps the flags of the alternate stack (fs/exec.c clears its address and size alone), and
+/// ours has `SS_AUTODISARM`.
+pub(crate) fn apply() -> AltStack {
     for (signal, ignored) in actions().differences(SYNCHRONOUS.0) {
         if ignored {
             // Also of a blocked signal the kernel would throw away what waits.
@@ -272,12 +286,15 @@ pub(crate) fn apply() {
         // SAFETY: ignore or default.
         done(unsafe { signal::set_action(signal as i32, &action) });
     }
+    let ours = exchange_stack(&alternate());
     done(signal::set_mask(SigSet(mask())));
+    ours
 }
 
 /// After an exec that failed: speculating goes on.
-pub(crate) fn suspend() {
+pub(crate) fn suspend(stack: &AltStack) {
     done(signal::set_mask(BLOCKED));
+    exchange_stack(stack);
     for (signal, _) in actions().differences(SYNCHRONOUS.0) {
         if FAULTS.contains(&(signal as i32)) {
             // SAFETY: as in `begin`.
