@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 use crate::fork::{only_its_own, same_as_plain};
 use crate::support::{Report, compile, nothing_speculates, root_to, without_dispatch};
 
-static CASES: LazyLock<PathBuf> =
-    LazyLock::new(|| compile("beside_cases.c", &["-lpthread", "-lutil", "-Wno-deprecated-declarations"]));
+static CASES: LazyLock<PathBuf> = LazyLock::new(|| {
+    compile("beside_cases.c", &["-lpthread", "-lutil", "-ldl", "-Wno-deprecated-declarations"])
+});
 
 /// The case behaves as it does plainly, both where late reads count and where they do not.
 fn unnoticed(case: &str) -> [Report; 2] {
@@ -44,6 +45,11 @@ cases! {
     // Regression: children past `fork` lacked memory that was marked for another thread's child.
     children_by_number_have_all_memory: 10;
     children_of_libcs_own_forks_have_all_memory: 10;
+    // Regression: functions found by a handle of libc's went past the library.
+    children_by_handle_have_all_memory: 10;
+    marks_by_handle: 2;
+    // Regression: the helper waited for ever for memory that the program serves itself.
+    faults_of_its_own: 0;
     eight_threads_fork: 100;
 }
 

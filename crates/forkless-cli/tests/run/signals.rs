@@ -26,6 +26,8 @@ cases! {
     own_signals_are_handled: 1, ["Signal", "Signal", "Signal", "Signal", "Signal", "Signal", "Signal"];
     forks_on_an_alternate_stack: 0, ["AltStack"];
     alternate_stack_is_kept: 1, [];
+    // Regression: after a direct execve the flags were those of the library's stack.
+    the_stacks_flags_after_exec: 3, [];
     forks_on_a_small_stack: 1, [];
     // Regression: arming a thread blocks its signals, and came before the program's fork handlers.
     // The handlers waited for ever. A fault that was handled in one left all signals blocked.
@@ -48,6 +50,13 @@ fn signals_reach_the_replacement() {
 #[test]
 fn a_stop_reaches_the_replacement() {
     compare_in(&SIGNAL_CASES, &ALWAYS, "a_stop_reaches_the_replacement", 0, &["Signal"]);
+}
+
+/// Regression: the replacement stopped when SIGCONT had come already.
+#[test]
+fn is_stopped_and_continued() {
+    let report = same_as_plain(&SIGNAL_CASES, &ALWAYS, "is_stopped_and_continued");
+    assert!(without_dispatch() || report.count("committed") > 60, "{:?}", report.reasons());
 }
 
 #[test]
