@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::tree;
 
 /// The names that the preloaded library may need from the program's C library. Both glibc and musl
-/// have them, but for `dlvsym`, a weak name that musl lacks. Any other name (`rust_eh_personality` once) makes every program exit with 127. Each
-/// name costs a search through all objects of every program, about 0.3 us.
+/// have them, but for `dlvsym`, a weak name that musl lacks. Any other name (`rust_eh_personality`
+/// once) makes every program exit with 127. Each name costs a search through all objects of every
+/// program, about 0.3 us.
 const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dlvsym", "environ", "getauxval"];
 /// Names of glibc's, and AddressSanitizer's, that it stands in front of, although they begin like
 /// names of its own.

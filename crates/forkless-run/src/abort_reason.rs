@@ -184,6 +184,17 @@ mod tests {
         assert_eq!(AbortReason::new(AbortKind::Call, 1).as_command(), None);
     }
 
+    /// The guide says of each what it means. `Off` is in no report.
+    #[test]
+    fn the_guide_has_every_reason() {
+        const GUIDE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/run.md"));
+        let words: Vec<&str> = GUIDE.split_whitespace().collect();
+        let guide = words.join(" ");
+        for kind in AbortKind::ALL.iter().filter(|&&kind| kind != AbortKind::Off) {
+            assert!(guide.contains(kind.text()), "{kind:?}: {}", kind.text());
+        }
+    }
+
     #[test]
     fn a_reason_survives_as_one_word() {
         for &kind in AbortKind::ALL {

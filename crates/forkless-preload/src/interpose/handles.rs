@@ -1,5 +1,5 @@
-//! `dlsym`. A program that asks a handle of libc's for a function gets libc's own, past
-//! the functions of this library: Python's ctypes, JNA and Ruby's Fiddle do so. Beside a speculation
+//! `dlsym`. A program that asks a handle of libc's for a function gets libc's own, past the
+//! functions of this library: Python's ctypes, JNA and Ruby's Fiddle do so. Beside a speculation
 //! libc's `fork` would make a child that lacks memory, and its `madvise` a mark that nobody knows.
 //! So such a program gets ours, as it would by `RTLD_DEFAULT`.
 //!
