@@ -50,7 +50,7 @@ cases! {
     marks_by_handle: 2;
     // Regression: the helper waited for ever for memory that the program serves itself.
     faults_of_its_own: 0;
-    eight_threads_fork: 100;
+    eight_threads_fork: 20;
 }
 
 /// What another thread starts meanwhile would have the signal at its default.
