@@ -186,6 +186,8 @@ fn the_first_child_of_a_pid_namespace_is_no_speculation() {
     // The namespaces are looked up once, and again when the program has changed them.
     compare(&FORK_CASES, "a_pid_namespace_later", 1, &["Namespace"]);
     compare(&FORK_CASES, "a_pid_namespace_by_number", 1, &["Namespace"]);
+    // Regression: a function found by a handle of libc's went past the library.
+    compare(&FORK_CASES, "a_pid_namespace_by_handle", 1, &["Namespace"]);
     compare(&FORK_CASES, "its_own_pid_namespace", 3, &[]);
 }
 

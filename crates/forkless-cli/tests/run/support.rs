@@ -100,7 +100,8 @@ pub(crate) fn compile_as(name: &str, source: &str, flags: &[&str]) -> PathBuf {
 }
 
 /// `fixtures/run/fork_cases.c`.
-pub(crate) static FORK_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("fork_cases.c", &["-lpthread"]));
+pub(crate) static FORK_CASES: LazyLock<PathBuf> =
+    LazyLock::new(|| compile("fork_cases.c", &["-lpthread", "-ldl"]));
 
 /// `fixtures/run/memory_cases.c`.
 pub(crate) static MEMORY_CASES: LazyLock<PathBuf> =
