@@ -157,6 +157,13 @@ cases! {
     vfork_is_left_alone: 0, [];
 }
 
+/// Regression: after a program that was absent the next four starts were plain.
+#[test]
+fn some_programs_are_absent() {
+    let options = ["--fork-minimum=1M", PATIENT];
+    compare_in(&FORK_CASES, &options, "some_programs_are_absent", 6, &["Inherited"; 6]);
+}
+
 /// The time limit counts no time for which the child waits for a processor. 200 ms is what the
 /// fixture's child outlasts.
 #[test]

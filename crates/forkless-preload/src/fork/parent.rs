@@ -265,7 +265,8 @@ fn in_turn(call: &mut CloneCall<'_>) -> OrPlain<Ended> {
             tally::add(Counter::Retried, 1);
             continue;
         }
-        site::aborted(at, if proves_nothing { AbortKind::Late.into() } else { reason });
+        let lesson = if proves_nothing { AbortKind::Late.into() } else { reason };
+        site::aborted(at, lesson, outcome.has_failed());
         return Ok(Ended::Aborted(reason));
     }
 }
@@ -295,7 +296,7 @@ fn attempt(call: &mut CloneCall<'_>, beside_threads: bool, is_first: bool) -> Or
     let has_executed = has_executed(pid);
     child::signals::learn_restorer();
     let reason = outcome.reason().unwrap_or(AbortKind::Died.into());
-    let came_to_exec = has_executed || reason.kind() == AbortKind::Late;
+    let came_to_exec = has_executed || outcome.has_failed() || reason.kind() == AbortKind::Late;
     site::learn(place.call_site, outcome.ranges(), Lesson { came_to_exec, trials });
     count(outcome);
     Ok(if has_executed { Ended::Committed { pid, bytes } } else { Ended::Aborted(reason) })

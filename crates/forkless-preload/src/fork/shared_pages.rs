@@ -34,6 +34,8 @@ const SIGNALS: usize = 32;
 pub(crate) struct SharedPages {
     /// Set just before execve, cleared when it fails.
     executing: AtomicU32,
+    /// 1: an exec of the child's has failed.
+    has_failed: AtomicU32,
     /// [`AbortReason::raw`] of an abort.
     reason: AtomicU32,
     /// Signals that arrived for the child and must reach its replacement, of which nothing more is
@@ -148,6 +150,7 @@ impl SharedPages {
     /// Empties it for the next child, but for what earlier children of the fork have fetched.
     pub(crate) fn reset(&self) {
         self.executing.store(0, Relaxed);
+        self.has_failed.store(0, Relaxed);
         self.reason.store(0, Relaxed);
         self.pending.store(0, Relaxed);
         self.signals.store(0, Relaxed);
@@ -182,6 +185,17 @@ impl SharedPages {
     /// The counter of an executed shell.
     pub(crate) fn line(&self) -> Option<Counter> {
         Counter::ALL.get(self.line.load(Relaxed).checked_sub(1)?).copied()
+    }
+
+    /// In the child: its exec has failed.
+    pub(crate) fn exec_has_failed(&self) {
+        self.has_failed.store(1, Relaxed);
+        self.set_executing(false);
+    }
+
+    /// Whether the child has tried to execute a program, in vain.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed) != 0
     }
 
     pub(crate) fn is_executing(&self) -> bool {

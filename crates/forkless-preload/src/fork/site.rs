@@ -31,9 +31,9 @@ pub(crate) fn committed(address: usize) {
     of(address).history.committed();
 }
 
-/// The child had to be replaced.
-pub(crate) fn aborted(address: usize, reason: AbortReason) {
-    of(address).history.aborted(said(reason));
+/// The child had to be replaced. `has_tried`: its exec had failed before.
+pub(crate) fn aborted(address: usize, reason: AbortReason, has_tried: bool) {
+    of(address).history.aborted(if has_tried { said_after_exec(reason) } else { said(reason) });
 }
 
 /// Speculating at the site costs more than it gains.
@@ -53,6 +53,18 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::CloneFailed => Said::Nothing,
         // The time limit and the page budget, too: an attempt may cost as long as the limit.
         _ => Said::Acts,
+    }
+}
+
+/// A child whose exec has failed tells its parent of that, and ends.
+fn said_after_exec(reason: AbortReason) -> Said {
+    match reason.kind() {
+        AbortKind::Call
+        | AbortKind::Command
+        | AbortKind::Inherited
+        | AbortKind::OpenFile
+        | AbortKind::Died => Said::Tries,
+        _ => said(reason),
     }
 }
 

@@ -8,6 +8,8 @@ pub struct History {
     streak: AtomicU32,
     /// Forks to leave alone before the next speculation.
     pause: AtomicU32,
+    /// Children since the last commit whose exec failed.
+    failed: AtomicU32,
 }
 
 /// What an abort says of the children of a call site.
@@ -18,6 +20,9 @@ pub enum Said {
     /// The child did something that may be noticed. Other children of the site may not do it, and
     /// this one may have executed a program afterwards.
     Acts,
+    /// The child's exec failed. Others of the site may find their programs: a tool that is optional,
+    /// or a directory of `PATH`.
+    Tries,
     /// Nothing: the reason lies outside, such as a signal, or the child had read memory late.
     Nothing,
 }
@@ -29,13 +34,16 @@ const LONGEST: u32 = 5;
 /// To 256 forks where they may execute programs. An undone child costs as much as a small fork. So
 /// that is less than 1 us a fork.
 const LONGEST_OF_ACTS: u32 = 3;
+/// So many children in a row may fail to execute before the site pauses. Each costs as much as a
+/// small fork.
+const FAILED: u32 = 8;
 
 impl History {
     /// The history of a site without forks.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> History {
-        History { streak: AtomicU32::new(0), pause: AtomicU32::new(0) }
+        History { streak: AtomicU32::new(0), pause: AtomicU32::new(0), failed: AtomicU32::new(0) }
     }
 
     /// Whether to speculate now. Counts down the forks that are to be left alone.
@@ -49,10 +57,11 @@ impl History {
 
     /// The child executed a program.
     pub fn committed(&self) {
-        // Both are zero nearly always, and the page need not be written then.
-        if self.streak.load(Relaxed) != 0 || self.pause.load(Relaxed) != 0 {
-            self.streak.store(0, Relaxed);
-            self.pause.store(0, Relaxed);
+        // All are zero nearly always, and the page need not be written then.
+        for word in [&self.streak, &self.pause, &self.failed] {
+            if word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
         }
     }
 
@@ -63,6 +72,14 @@ impl History {
         let longest = match said {
             Said::Works => LONGEST,
             Said::Acts => LONGEST_OF_ACTS,
+            Said::Tries => {
+                let failed = (self.failed.load(Relaxed) + 1).min(FAILED);
+                self.failed.store(failed, Relaxed);
+                if failed == FAILED {
+                    self.pause.store(FIRST_PAUSE, Relaxed);
+                }
+                return;
+            }
             // The site is tried again soon, and is believed what it was believed to be.
             Said::Nothing => {
                 self.pause.store(FIRST_PAUSE, Relaxed);
@@ -120,6 +137,26 @@ mod tests {
         assert_eq!(pause(&history), 4);
         history.aborted(Said::Works);
         assert_eq!(pause(&history), 256, "the earlier lessons hold");
+    }
+
+    #[test]
+    fn programs_that_are_absent_cost_the_others_nothing() {
+        let history = History::new();
+        for _ in 0..20 {
+            (0..FAILED - 1).for_each(|_| history.aborted(Said::Tries));
+            assert_eq!(pause(&history), 0);
+            history.committed();
+        }
+        for _ in 1..FAILED {
+            history.aborted(Said::Tries);
+            assert_eq!(pause(&history), 0);
+        }
+        for _ in 0..20 {
+            history.aborted(Said::Tries);
+            assert_eq!(pause(&history), 4, "no program is found");
+        }
+        history.aborted(Said::Works);
+        assert_eq!(pause(&history), 4, "a first lesson");
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     // SAFETY: the program's own exec; what it points to is present.
     let answer = unsafe { kernel::pass(nr, args) };
     signals::suspend(&stack);
-    outcome.set_executing(false);
+    outcome.exec_has_failed();
     time_limit::abort_if_over();
     if process::set_pdeathsig(DEATH).is_err() {
         abort(AbortKind::Setup);
