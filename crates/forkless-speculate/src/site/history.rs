@@ -20,8 +20,8 @@ pub enum Said {
     /// The child did something that may be noticed. Other children of the site may not do it, and
     /// this one may have executed a program afterwards.
     Acts,
-    /// The child's exec failed. Others of the site may find their programs: a tool that is optional,
-    /// or a directory of `PATH`.
+    /// The child's exec failed. Others of the site may find their programs: the absent one may be
+    /// an optional tool.
     Tries,
     /// Nothing: the reason lies outside, such as a signal, or the child had read memory late.
     Nothing,
