@@ -11,8 +11,7 @@ unsafe extern "C" {
 
 /// libc's convention for a failure: sets errno and returns -1.
 pub(crate) fn fail(errno: Errno) -> c_int {
-    // SAFETY: the calling thread's errno.
-    unsafe { *location() = errno.raw() };
+    set(errno.raw());
     -1
 }
 
@@ -23,10 +22,15 @@ pub(crate) fn location() -> *mut c_int {
 }
 
 /// The calling thread's errno.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn get() -> c_int {
     // SAFETY: the calling thread's errno.
     unsafe { *location() }
+}
+
+/// Puts back what [`get`] told.
+pub(crate) fn set(number: c_int) {
+    // SAFETY: the calling thread's errno.
+    unsafe { *location() = number };
 }
 
 /// The kernel's answer by libc's convention.

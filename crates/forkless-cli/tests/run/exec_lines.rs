@@ -141,7 +141,7 @@ fn executed_shells_are_skipped_or_kept() {
         ("pointers_to_nowhere", [0, 0, 0, 1]),
         ("lists_and_builtins", [0, 4, 0, 0]),
         ("a_shell_that_waits", [0, 0, 1, 0]),
-        ("a_command_that_cannot_be_executed", [0, 0, 0, 5]),
+        ("a_command_that_cannot_be_executed", [0, 0, 0, 6]),
         ("a_small_stack", [0, 0, 0, 1]),
         ("a_signal_stack", [0, 0, 0, 1]),
         ("a_traced_child", [0, 0, 0, 1]),

@@ -27,7 +27,7 @@ use forkless_sys::signal::{self, Disposition, KernelAction, SigSet};
 use forkless_sys::{CPtr, process};
 
 use crate::signals::{SIGCHLD, SIGQUIT};
-use crate::{filters, fork, next, rt, speculation, tally};
+use crate::{errno, filters, fork, next, rt, speculation, tally};
 
 use super::launch::{self, Parts, Workspace};
 use super::line::{Environ, current, fill, find, previous};
@@ -142,7 +142,10 @@ pub(crate) fn spawn(
             ask::if_needed(called.line, envp);
         }
         let counted = fork::begin_work();
+        // The child of libc's `posix_spawn` writes its errors to this errno: of an exec that fails.
+        let before = errno::get();
         let answer = instead(&called, spawn, envp);
+        errno::set(before);
         fork::end_work(counted);
         answer
     };
