@@ -110,7 +110,8 @@ pub enum Reason {
     JobSpecification,
     /// A command name that busybox may run from within itself.
     Applet,
-    /// A command name to be searched for without `PATH`, or with a relative `PATH`.
+    /// An environment without `PATH`: a shell may export its own. Or a command name to be searched
+    /// for along a `PATH` with relative entries, or for bash with entries that end with a slash.
     SearchPath,
     /// More commands, stages or words than this crate carries out.
     TooMany,
@@ -169,7 +170,7 @@ impl Reason {
             Reason::EmptyCommand => "the command name is empty",
             Reason::JobSpecification => "a word that begins with `%` names a job in bash",
             Reason::Applet => "busybox may run this command from within itself",
-            Reason::SearchPath => "PATH is unset or has relative entries: the shell must search",
+            Reason::SearchPath => "PATH is unset, or has entries that shells read differently",
             Reason::TooMany => "the line has more parts than are carried out directly",
         }
     }

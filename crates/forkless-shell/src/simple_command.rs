@@ -5,6 +5,7 @@ use crate::names;
 use crate::parse::Parser;
 use crate::reason::{Reason, Rejection, Span};
 use crate::script::{CommandKind, ITEM_ASSIGNMENT, ITEM_REDIRECTION, ITEM_WORD, RedirectionCode, Writer};
+use crate::traits::ShellKind;
 use crate::word::Place;
 
 /// A command with more assignments is left to the shell: each is compared with all others, and bash
@@ -130,6 +131,11 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             if name.starts_with(b"-") {
                 return reject(Reason::BuiltinOperand);
             }
+            // bash puts the current directory before it (builtins/exec.def, `full_pathname`). A
+            // script sees that in `$0`.
+            if self.lexer.shell.kind() == ShellKind::Bash && name.contains(&b'/') && !name.starts_with(b"/") {
+                return reject(Reason::BuiltinOperand);
+            }
         } else {
             if names::is_reserved_word(name) {
                 return reject(Reason::ReservedWord);
@@ -145,7 +151,10 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             if self.lexer.shell.may_run_applets {
                 return reject(Reason::Applet);
             }
-            if !self.lexer.environment.variable(b"PATH").is_some_and(is_absolute_path_list) {
+            // bash joins no second slash to a directory that ends with one (lib/sh/makepath.c).
+            let joins_slashes = self.lexer.shell.kind() != ShellKind::Bash;
+            let is_plain = |path| is_absolute_path_list(path) && (joins_slashes || !has_trailing_slash(path));
+            if !self.lexer.environment.variable(b"PATH").is_some_and(is_plain) {
                 return reject(Reason::SearchPath);
             }
         }
@@ -297,6 +306,11 @@ fn parse_status(text: &[u8]) -> Option<u8> {
 /// Whether every entry of a `PATH` is absolute; an empty entry means the current directory.
 fn is_absolute_path_list(path: &[u8]) -> bool {
     path.split(|&byte| byte == b':').all(|entry| entry.first() == Some(&b'/'))
+}
+
+/// Whether a directory of a `PATH` ends with a slash.
+fn has_trailing_slash(path: &[u8]) -> bool {
+    path.split(|&byte| byte == b':').any(|entry| entry.ends_with(b"/"))
 }
 
 /// Locales that exist everywhere, so that bash does not warn when it switches to them.

@@ -154,12 +154,15 @@ impl ShellTraits {
 }
 
 impl ShellTraits {
-    /// Refuses environments that change the shell's reading of every line.
+    /// Refuses environments that change the shell's reading of every line, or to which the shell
+    /// adds a variable: busybox exports a `PATH` of its own where there is none, bash has one that
+    /// it does not export, dash has none.
     pub(crate) fn check_environment<E: Environment + ?Sized>(
         &self,
         environment: &E,
     ) -> Result<(), Rejection> {
         let mut index = 0;
+        let mut has_path = false;
         while let Some(entry) = environment.entry(index) {
             index += 1;
             // The Almquist shells react to few names; their first byte excludes nearly all of an
@@ -173,11 +176,12 @@ impl ShellTraits {
             }
             let name = name_of(entry).unwrap_or(entry);
             let value = entry.get(name.len() + 1..).unwrap_or_default();
+            has_path |= name == b"PATH" && name.len() < entry.len();
             if self.reacts_to(name, value) {
                 return Err(Rejection::environment(Reason::EnvironmentVariable, index - 1));
             }
         }
-        Ok(())
+        if has_path { Ok(()) } else { Err(Rejection::whole(Reason::SearchPath)) }
     }
 
     fn reacts_to(&self, name: &[u8], value: &[u8]) -> bool {

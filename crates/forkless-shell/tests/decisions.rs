@@ -261,22 +261,56 @@ fn braces_are_literal_except_where_bash_expands_them() {
 
 #[test]
 fn names_are_searched_for_only_along_an_absolute_path() {
-    let mut buf = [0; 512];
+    let decide = |shell: &ShellTraits, line: &str, path: &str| {
+        analyze(line.as_bytes(), &[path.as_bytes()], shell, &mut [0; 512]).map(drop).map_err(|r| r.reason)
+    };
     for (path, expected) in [
-        (None, Err(Reason::SearchPath)),
-        (Some("PATH="), Err(Reason::SearchPath)),
-        (Some("PATH=/bin:"), Err(Reason::SearchPath)),
-        (Some("PATH=.:/bin"), Err(Reason::SearchPath)),
-        (Some("PATH=/bin:/usr/bin"), Ok(())),
+        ("PATH=", Err(Reason::SearchPath)),
+        ("PATH=/bin:", Err(Reason::SearchPath)),
+        ("PATH=.:/bin", Err(Reason::SearchPath)),
+        ("PATH=/bin:/usr/bin", Ok(())),
     ] {
-        let environment: Vec<&[u8]> = path.iter().map(|text| text.as_bytes()).collect();
-        let decide = |line: &[u8], buf: &mut [u8]| {
-            analyze(line, environment.as_slice(), &ShellTraits::DASH, buf).map(|_| ()).map_err(|r| r.reason)
-        };
-        assert_eq!(decide(b"ls", &mut buf), expected, "{path:?}");
-        assert_eq!(decide(b"/bin/ls", &mut buf), Ok(()), "{path:?}");
-        assert_eq!(decide(b"true && ./ls", &mut buf), Ok(()), "{path:?}");
+        for shell in [ShellTraits::DASH, ShellTraits::BASH, ShellTraits::BUSYBOX] {
+            assert_eq!(decide(&shell, "ls", path), expected, "{path:?}");
+            assert_eq!(decide(&shell, "/bin/ls", path), Ok(()), "{path:?}");
+            assert_eq!(decide(&shell, "true && ./ls", path), Ok(()), "{path:?}");
+        }
     }
+    // The Almquist shells execute `/bin//ls` then, bash `/bin/ls`.
+    for line in ["ls", "exec ls", "true; ls | wc"] {
+        for path in ["PATH=/bin/", "PATH=/usr/bin:/bin//:/", "PATH=/"] {
+            assert_eq!(decide(&ShellTraits::DASH, line, path), Ok(()), "{line} {path}");
+            assert_eq!(decide(&ShellTraits::BASH, line, path), Err(Reason::SearchPath), "{line} {path}");
+        }
+    }
+}
+
+/// Regression: busybox exports a PATH of its own, which the line's program did not get.
+#[test]
+fn without_a_path_every_line_is_left_to_the_shell() {
+    let decide = |shell: &ShellTraits, line: &str, environment: &[&[u8]]| {
+        analyze(line.as_bytes(), environment, shell, &mut [0; 512]).map(drop).map_err(|r| r.reason)
+    };
+    for shell in [ShellTraits::DASH, ShellTraits::BASH, ShellTraits::BUSYBOX] {
+        for line in ["ls", "/bin/ls", "exec /bin/ls", "true", ""] {
+            for environment in [&[][..], &[b"HOME=/", b"PATHS=/bin"], &[b"PATH"]] as [&[&[u8]]; 3] {
+                assert_eq!(decide(&shell, line, environment), Err(Reason::SearchPath), "{line:?}");
+            }
+        }
+        assert_eq!(decide(&shell, "exec /bin/ls", &[b"HOME=/", b"PATH="]), Ok(()));
+    }
+}
+
+/// Regression: a script saw `./script` in `$0`, and not the path that bash gives it.
+#[test]
+fn bash_makes_the_path_of_exec_absolute() {
+    for line in ["exec ./ls", "exec ../a/ls", "exec a/ls b", "exec '~/ls'", "true && exec ./ls"] {
+        assert_eq!(decide_for(&ShellTraits::BASH, line), Err(Reason::BuiltinOperand), "{line}");
+        for shell in [ShellTraits::DASH, ShellTraits::BUSYBOX] {
+            assert!(decide_for(&shell, line).is_ok(), "{line}");
+        }
+    }
+    direct(&[("exec /a/../ls", "exec /a/../ls"), ("./ls", "./ls"), ("cd /x && a/ls", "cd /x && a/ls")]);
 }
 
 #[test]

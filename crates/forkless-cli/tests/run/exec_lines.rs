@@ -15,7 +15,10 @@ use crate::shell_lines::{
     self, ASSIGNED, PROGRAMS, RARE_PROGRAMS, RARE_WORDS, REDIRECTIONS, Random, SHELL_LINES, WORDS,
     environment, prepare,
 };
-use crate::support::{FORKLESS, PATIENT, allow_seconds, compile, observe, plain, reported, without_dispatch};
+use crate::support::{
+    FORKLESS, PATIENT, allow_seconds, compile, observe, plain, reported, reported_by, temporary,
+    without_dispatch,
+};
 
 static EXEC_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_shell_cases.c", &["-lpthread"]));
 
@@ -129,6 +132,42 @@ fn random_executed_lines_of_other_shells_look_the_same() {
         }
         compare(&format!("exec_lines_{name}"), 100, &[], &|command| with_shell(&shell, command));
     }
+}
+
+/// Regression: bash makes a relative path of `exec` absolute, and joins no second slash to a folder
+/// of PATH. busybox exports a PATH where there is none.
+#[test]
+fn a_program_has_the_path_that_its_shell_finds() {
+    let folder = temporary(&format!("paths.{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of the test's own");
+    let program = EXEC_CASES.to_str().expect("UTF-8");
+    for name in ["dash", "bash", "busybox"] {
+        let shell = Path::new("/bin").join(name);
+        let in_folder = |command: &[&str]| {
+            let mut all = with_shell(&shell, command);
+            all.current_dir(&folder);
+            all
+        };
+        let without = observe(&mut in_folder(&[program, "paths"]));
+        if without.0 != Some(0) {
+            println!("skipped: {name} cannot be made /bin/sh here: {}", without.2.trim());
+            continue;
+        }
+        let (with, report) = reported_by(|options| {
+            in_folder(&[&[FORKLESS, "run"], options, &["--", program, "paths"]].concat())
+        });
+        assert_eq!(without, with, "{name}");
+        let counts = ["exec_shells_skipped", "exec_lines_kept", "shells_skipped", "shells_kept"]
+            .map(|counter| report.count(counter));
+        // A busybox may have its own programs, and gets the line with a name then.
+        let expected: &[[u64; 4]] = match name {
+            "dash" => &[[3, 2, 2, 1]],
+            "bash" => &[[0, 5, 0, 3]],
+            _ => &[[3, 2, 2, 1], [2, 3, 1, 2]],
+        };
+        assert!(expected.contains(&counts), "{name}: {counts:?}");
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 /// Each case prints the same with and without the library. The numbers are those of [`COUNTERS`].
