@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
 
-use forkless_run::{OPTIONS_VARIABLE, Options, SWITCH_VARIABLE, WORDS_VARIABLE, names_library};
+use forkless_run::{ForkMode, OPTIONS_VARIABLE, Options, WORDS_VARIABLE, names_library};
 use forkless_sys::fd;
 
 /// The text after `name=`, where the entry has that name. Of most other entries one byte is read:
@@ -93,8 +93,10 @@ impl Line {
     }
 }
 
-/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs
-/// executed later start without us.
+/// Takes our library out of `LD_PRELOAD`: programs executed later start without us.
+///
+/// One that `/etc/ld.so.preload` gives the library all the same finds the variables that people
+/// set. In place of a launcher's options it finds [`ForkMode::Off`] alone, and nothing is done.
 ///
 /// # Safety
 /// `envp` is a vector of writable strings that end in a NUL, which ends in a null pointer; nobody
@@ -111,12 +113,19 @@ pub(crate) unsafe fn forget(envp: *mut *mut c_char) {
             return;
         }
         // SAFETY: entries are NUL-terminated, and stay.
-        let ours = [OPTIONS_VARIABLE, WORDS_VARIABLE, SWITCH_VARIABLE]
-            .iter()
-            .any(|name| unsafe { value_of(entry, name) }.is_some());
+        if let Some(launchers) = unsafe { value_of(entry, OPTIONS_VARIABLE) } {
+            let off = ForkMode::Off.pair();
+            // A text that says less is none of a launcher's.
+            if launchers.count_bytes() >= off.len() {
+                let text = launchers.as_ptr().cast_mut().cast::<u8>();
+                // SAFETY: the text is not shorter, and the process's own writable string.
+                unsafe { text.copy_from_nonoverlapping(off.as_ptr(), off.len()) };
+                // SAFETY: in the text, or the NUL at its end.
+                unsafe { *text.wrapping_add(off.len()) = 0 };
+            }
+        }
         // SAFETY: the entry is the process's own writable string.
-        let emptied = unsafe { strip_preload(entry) };
-        if !ours && !emptied {
+        if !unsafe { strip_preload(entry) } {
             to = to.wrapping_add(1);
         }
         from = from.wrapping_add(1);

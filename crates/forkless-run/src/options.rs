@@ -32,8 +32,8 @@ impl ForkMode {
 }
 
 impl ForkMode {
-    /// The pair by which options have this mode.
-    pub(crate) fn pair(self) -> &'static [u8] {
+    /// The pair by which options have this mode. [`Options::encode`] begins with it.
+    pub fn pair(self) -> &'static [u8] {
         match self {
             ForkMode::Off => b"fork=off",
             ForkMode::Strict => b"fork=strict",

@@ -63,7 +63,9 @@ fn children_inherit_the_library_only_when_told() {
     let script = "echo ${LD_PRELOAD:+set} ${FORKLESS_RUN:+set}; env | grep -c ^LD_PRELOAD=.*forkless_preload";
     let sh = Path::new("/bin/sh");
     assert_eq!(observe(&mut run(&[], sh, &["-c", script])).1, "set set\n1\n");
-    assert_eq!(observe(&mut run(&["--children=no"], sh, &["-c", script])).1, "\n0\n");
+    assert_eq!(observe(&mut run(&["--children=no"], sh, &["-c", script])).1, "set\n0\n");
+    let mut rest = run(&["--children=no"], sh, &["-c", "echo $FORKLESS_RUN"]);
+    assert_eq!(observe(&mut rest).1, "fork=off\n", "for a library that comes by another way");
     let mut with_other = run(&["--children=no"], sh, &["-c", "echo $LD_PRELOAD"]);
     with_other.env("LD_PRELOAD", "libc.so.6");
     assert_eq!(observe(&mut with_other).1, "libc.so.6\n");

@@ -202,20 +202,22 @@ fn of_two_copies_the_first_is_in_charge() {
     fs::remove_dir_all(&folder).expect("the test's own");
 }
 
-/// Under its installed name, too.
+/// Under its installed name, too. The options stay: see
+/// [`a_child_with_the_library_all_the_same_obeys`].
 #[test]
-fn children_inherit_nothing_when_told() {
+fn children_inherit_no_library_when_told() {
     let folder = fresh("children");
     fs::create_dir(&folder).expect("a folder of the test's own");
     let installed = folder.join(forkless_run::INSTALLED_NAME);
     fs::copy(&*LIBRARY, &installed).expect("a copy");
-    let script = "/usr/bin/env | grep -c -e ^LD_PRELOAD -e ^FORKLESS; exit 0";
-    for (words, variables) in [("children=follow", "2\n"), ("children=no", "0\n")] {
+    let script = "/usr/bin/env | grep -o -e ^LD_PRELOAD -e ^FORKLESS.* | sort; exit 0";
+    for (words, preloads) in [("children=follow", "LD_PRELOAD\n"), ("children=no", "")] {
         let variable = format!("FORKLESS_OPTIONS={words}");
         // `env` itself has no library: it sets the variables for the shell.
         let seen =
             observe(&mut with(&[preload(&installed), variable], Path::new("/bin/sh"), &["-c", script]));
-        assert_eq!(seen, (Some(0), variables.into(), String::new()), "{words}");
+        let variables = format!("FORKLESS_OPTIONS={words}\n{preloads}");
+        assert_eq!(seen, (Some(0), variables, String::new()), "{words}");
     }
     fs::remove_dir_all(&folder).expect("the test's own");
 }
@@ -402,6 +404,31 @@ rm /etc/ld.so.preload
         three()
     );
     assert_eq!(seen, (Some(0), expected, String::new()));
+}
+
+/// Regression: `children=no` took the variables of the options away as well. Programs that
+/// `/etc/ld.so.preload` gave the library all the same then had the defaults.
+#[test]
+fn a_child_with_the_library_all_the_same_obeys() {
+    let script = format!(
+        r#"echo $LIBRARY >/etc/ld.so.preload
+counted() {{ # RECORD
+	FORKLESS=off {FORKLESS} report --json $1 | grep -o -e '"processes":[0-9]*' -e '"forks":[0-9]*'
+}}
+FORKLESS_OPTIONS=fork=off,children=no,record=/etc/words sh -c 'echo $FORKLESS_OPTIONS; "$CASES" alone; exit'
+counted /etc/words
+FORKLESS_LIBRARY=$LIBRARY {FORKLESS} run --children=no -- sh -c '
+	echo $FORKLESS_RUN
+	FORKLESS_RUN=$FORKLESS_RUN,record=/etc/run,makes-record=yes "$CASES" alone
+	exit'
+counted /etc/run
+"#
+    );
+    let Some(seen) = with_own_etc(&script) else { return };
+    // Each program that is executed counts, and the shell at the beginning.
+    let expected = "fork=off,children=no,record=/etc/words\n3 of 3 children, 1\n\"forks\":0\n\"processes\":5\n\
+                    fork=off\n3 of 3 children, 1\n\"forks\":0\n\"processes\":4\n";
+    assert_eq!(seen, (Some(0), expected.into(), String::new()));
 }
 
 /// With rights that its caller lacks, a program is left alone, and believes no variable of the
