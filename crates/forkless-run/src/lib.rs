@@ -33,7 +33,8 @@ pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";
 /// `forkless run`'s flags. Where [`OPTIONS_VARIABLE`] is set, this one is passed by.
 pub const WORDS_VARIABLE: &str = "FORKLESS_OPTIONS";
 
-/// The off switch: any of `off`, `0`, `no` leaves every program of the tree as it is.
+/// The off switch: any of `off`, `0`, `no`, `false`, in capitals or not, leaves every program of
+/// the tree as it is.
 pub const SWITCH_VARIABLE: &str = "FORKLESS";
 
 /// The other off switch: while a file of this name exists, in the root directory that the program
@@ -41,9 +42,25 @@ pub const SWITCH_VARIABLE: &str = "FORKLESS";
 pub const SWITCH_FILE: &CStr = c"/etc/forkless/off";
 
 /// Whether a value of [`SWITCH_VARIABLE`] switches the library off.
+///
+/// Out of line: few programs have the variable, and the preloaded library starts in few pages.
 #[must_use]
+#[cold]
+#[inline(never)]
 pub fn is_off(value: &[u8]) -> bool {
-    matches!(value, b"off" | b"0" | b"no")
+    const WORDS: [u64; 4] = [number(b"off"), number(b"0"), number(b"no"), number(b"false")];
+    WORDS.contains(&number(value))
+}
+
+/// The last eight bytes of a text, in small letters, as a number. Texts without NUL bytes share the
+/// number of a text of seven bytes or fewer only if they are that text.
+const fn number(text: &[u8]) -> u64 {
+    let (mut number, mut at) = (0, 0);
+    while at < text.len() {
+        number = number << 8 | text[at].to_ascii_lowercase() as u64;
+        at += 1;
+    }
+    number
 }
 
 /// File name of the preloaded library where it is built.
@@ -76,11 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn three_words_switch_off_and_nothing_else() {
-        for word in ["off", "0", "no"] {
+    fn four_words_switch_off_in_capitals_too_and_nothing_else() {
+        for word in ["off", "0", "no", "false", "OFF", "No", "False", "oFF"] {
             assert!(super::is_off(word.as_bytes()), "{word}");
         }
-        for word in ["", "on", "OFF", "off ", "1", "yes"] {
+        for word in ["", "on", "off ", "1", "yes", "falsely", "n"] {
             assert!(!super::is_off(word.as_bytes()), "{word}");
         }
     }

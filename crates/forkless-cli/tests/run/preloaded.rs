@@ -168,7 +168,7 @@ fn a_launcher_goes_before_the_words() {
 
 #[test]
 fn the_switch_in_the_environment_leaves_all_alone() {
-    for value in ["off", "0", "no"] {
+    for value in ["off", "0", "no", "false", "OFF", "No"] {
         let record = fresh("off");
         let words = format!("FORKLESS_OPTIONS=unknown,record={}", record.display());
         let variables = [preload(&LIBRARY), words, format!("FORKLESS={value}")];
