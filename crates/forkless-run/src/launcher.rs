@@ -7,6 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 mod call_names;
 mod collector;
+mod complaint;
 mod environment;
 mod exec;
 mod huge_pages;
@@ -31,6 +32,7 @@ use std::process::Command;
 
 use crate::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, is_off};
 
+pub use complaint::complain;
 pub use environment::EnvironmentEntries;
 pub use huge_pages::HugePagesWarning;
 pub use library::{LIBRARY_PATH_VARIABLE, LibraryError, find_library};
@@ -271,6 +273,16 @@ pub enum LaunchError {
     },
     /// The process that waits to write the report could not be started.
     Collector(io::Error),
+}
+
+impl LaunchError {
+    /// Whether a record finds no room: past the limit of file sizes, on a full disk, or past a
+    /// quota. The program can run without one.
+    #[must_use]
+    pub fn is_without_room(&self) -> bool {
+        let LaunchError::Record { error, .. } = self else { return false };
+        matches!(error.raw_os_error(), Some(libc::EFBIG | libc::ENOSPC | libc::EDQUOT))
+    }
 }
 
 impl fmt::Display for LaunchError {

@@ -26,7 +26,7 @@ pub(super) fn start(
     twice(|| {
         collect(&record, pid, root.as_fd(), destination, &render);
     })?;
-    // The collector removes the file.
+    // The collector removes it.
     std::mem::forget(record);
     Ok(())
 }
@@ -64,6 +64,12 @@ fn collect(
         file.remove();
         let _ = destination.write(&render(&file.report()));
     };
+    // A report that cannot be written is the end of the report alone: the program waits for an
+    // answer.
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
     let keep = [destination.as_raw_fd(), root.as_raw_fd()];

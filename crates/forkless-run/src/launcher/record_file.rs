@@ -4,17 +4,25 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
+use forkless_sys::{Errno, fd};
+
 use super::LaunchError;
+use super::complaint::without_signals;
 use super::report::Report;
 use crate::Record;
 
-/// A record in a file of its own, which is removed on drop.
+/// A record in a file and a folder of its own, which are removed on drop.
+///
+/// Programs of the tree may have changed their user before they open the file, so everybody may
+/// write it. Whoever cuts a mapped file kills the programs that use it, so nobody else may find it:
+/// others may search the folder and not list it, and no name in it can be guessed.
 #[derive(Debug)]
 pub struct RecordFile {
+    folder: PathBuf,
     path: PathBuf,
     record: NonNull<Record>,
 }
@@ -40,14 +48,27 @@ impl RecordFile {
             let path = path.to_owned();
             move |error| LaunchError::Record { path, error }
         };
-        let mut random = [0u8; 16];
+        let mut random = [0u8; 32];
         File::open(RANDOM)
             .and_then(|mut file| file.read_exact(&mut random))
             .map_err(at(Path::new(RANDOM)))?;
-        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = folder.join(format!("forkless-{name}"));
-        let record = make(&path).map_err(at(&path))?;
-        Ok(RecordFile { path, record })
+        let name = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        // Everybody may read the first name, so it tells nothing of the second.
+        let (listed, secret) = random.split_at(16);
+        let folder = folder.join(format!("forkless-{}", name(listed)));
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(at(&folder))?;
+        let path = folder.join(name(secret));
+        let made = make(&path).and_then(|record| {
+            // Whatever the umask.
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o711)).map(|()| record)
+        });
+        match made {
+            Ok(record) => Ok(RecordFile { folder, path, record }),
+            Err(error) => {
+                remove(&folder, &path);
+                Err(at(&path)(error))
+            }
+        }
     }
 
     /// Path of the file.
@@ -66,10 +87,16 @@ impl RecordFile {
         Report::of(self.record())
     }
 
-    /// Removes the file; processes that have mapped it go on counting into it, unread.
+    /// Removes the file and its folder; processes that have mapped the file go on counting into it,
+    /// unread.
     pub(super) fn remove(&self) {
-        let _ = fs::remove_file(&self.path);
+        remove(&self.folder, &self.path);
     }
+}
+
+fn remove(folder: &Path, path: &Path) {
+    let _ = fs::remove_file(path);
+    let _ = fs::remove_dir(folder);
 }
 
 impl Drop for RecordFile {
@@ -108,18 +135,26 @@ impl Report {
 /// Makes and maps the file.
 fn make(path: &Path) -> io::Result<NonNull<Record>> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    let mapped = map(&file);
-    if mapped.is_err() {
-        let _ = fs::remove_file(path);
-    }
-    mapped
+    file.set_permissions(fs::Permissions::from_mode(0o666))?;
+    // Written and not left as a hole: to touch one is a bus error where the disk is full.
+    without_signals(|| {
+        let mut left = Record::SIZE;
+        while left > 0 {
+            match fd::write(file.as_raw_fd(), &[0; Record::SIZE][..left])? {
+                0 => return Err(Errno::EIO),
+                n => left -= n,
+            }
+        }
+        Ok(())
+    })?;
+    let record = map(&file)?;
+    // The magic number comes last: a process that finds it may use the whole file.
+    // SAFETY: mapped by `map`; any bytes are a valid record of atomics.
+    unsafe { record.as_ref() }.format();
+    Ok(record)
 }
 
 fn map(file: &File) -> io::Result<NonNull<Record>> {
-    // Programs of the tree may have changed their user before they map it. It holds counts, and its
-    // name cannot be guessed.
-    file.set_permissions(fs::Permissions::from_mode(0o666))?;
-    file.set_len(Record::SIZE as u64)?;
     // SAFETY: a new mapping of a file of that size.
     let at = unsafe {
         libc::mmap(
@@ -134,11 +169,7 @@ fn map(file: &File) -> io::Result<NonNull<Record>> {
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    let record = NonNull::new(at.cast::<Record>()).ok_or(io::ErrorKind::OutOfMemory)?;
-    // The magic number comes last: a process that finds it may use the whole file.
-    // SAFETY: mapped above; any bytes are a valid record of atomics.
-    unsafe { record.as_ref() }.format();
-    Ok(record)
+    NonNull::new(at.cast::<Record>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 #[cfg(test)]
@@ -163,7 +194,18 @@ mod tests {
         fs::write(&path, [1; Record::SIZE]).unwrap();
         assert_eq!(error(&path), io::ErrorKind::InvalidData);
         drop(file);
-        assert!(!path.exists());
+        assert!(!path.exists() && !path.parent().unwrap().exists());
         assert_eq!(error(&path), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn others_may_write_a_record_and_cannot_find_it() {
+        let file = RecordFile::create().unwrap();
+        let folder = file.path().parent().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(folder), mode(file.path())), (0o711, 0o666));
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(name(file.path()).len(), 32);
+        assert!(!name(folder).contains(&name(file.path())));
     }
 }

@@ -61,7 +61,7 @@ impl SiteReport {
         let mut name = [0; 128];
         let len = site.name(&mut name);
         SiteReport {
-            name: String::from_utf8_lossy(&name[..len]).into_owned(),
+            name: shown(&name[..len]),
             forks: count(&site.forks),
             speculated: count(&site.speculated),
             committed: count(&site.committed),
@@ -69,6 +69,11 @@ impl SiteReport {
             reasons: site.reasons().collect(),
         }
     }
+}
+
+/// A name that a program has chosen, without characters that would steer a terminal.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Where a report is written. It is opened before the program starts, so that an unwritable one is
@@ -196,6 +201,11 @@ mod tests {
         let names: Vec<_> = report.sites.iter().map(|site| (site.name.as_str(), site.forks)).collect();
         assert_eq!(names, [("all+0x2", 9), ("few+0x1", 1)]);
         assert_eq!(report.sites[0].reasons, [(AbortKind::Threads.into(), 1)]);
+    }
+
+    #[test]
+    fn a_name_steers_no_terminal() {
+        assert_eq!(shown(b"a\x1b[31m\n\x7f\xc2\x9bb\xff+0x1"), "a?[31m???b\u{fffd}+0x1");
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
 fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<PreparedProgram>> {
     let say = |line: &dyn std::fmt::Display| {
         if !args.quiet {
-            complain!("forkless: {line}");
+            forkless_run::complain(&format!("forkless: {line}"));
         }
     };
     let examined = match launcher.examine() {
@@ -186,10 +186,17 @@ fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<PreparedPr
             return Ok(None);
         }
     };
-    // Opened here: a report that cannot be written is refused before the program starts.
-    let report = match args.destination()? {
-        Some(destination) => Some((RecordFile::create()?, destination)),
-        None => None,
+    // Opened here: a report that cannot be written is refused before the program starts. After the
+    // record: where there is none, no empty report is left.
+    let report = match args.reports().then(RecordFile::create).transpose() {
+        Ok(Some(record)) => args.destination()?.map(|destination| (record, destination)),
+        Ok(None) => None,
+        Err(error) if error.is_without_room() => {
+            let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            say(&format_args!("{error}: {why}; nothing is recorded"));
+            None
+        }
+        Err(error) => return Err(error.into()),
     };
     // The operator who switched it off knows that; the reader of a report of zeros may not.
     if report.is_some()
@@ -230,6 +237,10 @@ impl Args {
             children: self.children == ChildrenArg::Follow,
             quiet: self.quiet,
         }
+    }
+
+    fn reports(&self) -> bool {
+        self.report.is_some() || self.json
     }
 
     /// Where the report goes, if anywhere.
