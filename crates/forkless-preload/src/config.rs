@@ -34,6 +34,8 @@ static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 static RECORD: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static RECORD_LEN: AtomicU8 = AtomicU8::new(0);
 static MAKES_RECORD: AtomicBool = AtomicBool::new(false);
+/// See [`quiet`]; only where [`MAKES_RECORD`].
+static QUIET: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn fork() -> Fork {
     match FORK.load(Relaxed) {
@@ -79,10 +81,15 @@ pub(crate) fn filters() -> Option<u32> {
 
 /// Path of the record, as the environment has it. `None`: nothing is recorded.
 pub(crate) fn record() -> Option<&'static [u8]> {
-    let at = RECORD.load(Relaxed);
     // SAFETY: the path as it lay in the environment, which stays: where a program writes over it,
     // the bytes are others.
-    (!at.is_null()).then(|| unsafe { core::slice::from_raw_parts(at, usize::from(RECORD_LEN.load(Relaxed))) })
+    record_place().map(|(at, len)| unsafe { core::slice::from_raw_parts(at, len) })
+}
+
+/// Where that path lies. No reference: it may be written over.
+pub(crate) fn record_place() -> Option<(*mut u8, usize)> {
+    let at = RECORD.load(Relaxed);
+    (!at.is_null()).then(|| (at, usize::from(RECORD_LEN.load(Relaxed))))
 }
 
 /// Whether the record is the user's, and is to be made where there is none.
@@ -90,14 +97,19 @@ pub(crate) fn makes_record() -> bool {
     MAKES_RECORD.load(Relaxed)
 }
 
+/// Whether nothing is said of a record that cannot be made.
+pub(crate) fn quiet() -> bool {
+    QUIET.load(Relaxed)
+}
+
 /// Reads the environment. `envp` is the vector the loader hands to constructors. Returns the
-/// options in force, for other modules to take over theirs; `None` where the library is switched
-/// off.
+/// options in force, for other modules to take over theirs, and the entry that has unknown words;
+/// `None` where the library is switched off.
 ///
 /// # Safety
 /// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as
 /// long as the process.
-pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<Options<'static>> {
+pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<(Options<'static>, Option<*mut c_char>)> {
     if envp.is_null() || loader::is_secure() || loader::another_is_in_charge() {
         return None;
     }
@@ -124,14 +136,12 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<Options<'static>> {
     if off || is_off_by_file() {
         return None;
     }
+    let mut unknown = None;
     let options = match (launchers, words) {
         (Some(launchers), _) => Options::parse(launchers.to_bytes()),
         (None, Some((words, entry))) => {
             let (options, understood) = Options::parse_words(words.to_bytes());
-            if !understood {
-                // SAFETY: the process's own writable string, still ours alone this early.
-                unsafe { environment::complain(entry, options.quiet) };
-            }
+            unknown = (!understood).then_some(entry);
             options
         }
         (None, None) => Options::without_launcher(),
@@ -146,7 +156,7 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<Options<'static>> {
         // SAFETY: the caller's vector, still ours alone this early.
         unsafe { environment::forget(envp) };
     }
-    Some(options)
+    Some((options, unknown))
 }
 
 /// Whether the file exists that switches the library off. Told by opening it: the loader has
@@ -176,5 +186,6 @@ fn apply(options: &Options<'static>) {
         RECORD_LEN.store(length, Relaxed);
         RECORD.store(path.as_ptr().cast_mut(), Relaxed);
         MAKES_RECORD.store(options.makes_record, Relaxed);
+        QUIET.store(options.quiet, Relaxed);
     }
 }

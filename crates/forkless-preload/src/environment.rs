@@ -3,10 +3,8 @@
 #![expect(unsafe_code, reason = "writes the C environment")]
 
 use core::ffi::{CStr, c_char};
-use core::ops::Range;
 
-use forkless_run::{ForkMode, OPTIONS_VARIABLE, Options, WORDS_VARIABLE, names_library};
-use forkless_sys::fd;
+use forkless_run::{ForkMode, OPTIONS_VARIABLE, names_library};
 
 /// The text after `name=`, where the entry has that name. Of most other entries one byte is read:
 /// every program of the tree goes through all entries when it is loaded.
@@ -28,69 +26,22 @@ pub(crate) unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'stat
     Some(unsafe { CStr::from_ptr(at.cast()) })
 }
 
-/// Says in one line which words were not understood, and puts commas in their place, so that the
-/// programs that this one executes do not say it again.
+/// Writes commas over the word of a record that cannot be made, so that the programs that this one
+/// executes do not try again, and do not say it again.
 ///
 /// # Safety
-/// `entry` is the writable string of the variable, ends in a NUL, and nobody else looks at it.
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn complain(entry: *mut c_char, quiet: bool) {
-    let mut line = Line { text: [0; 256], len: 0 };
-    line.put(b"forkless: FORKLESS_OPTIONS: unknown words, passed by:");
-    // SAFETY: the caller's.
-    let len = unsafe { CStr::from_ptr(entry) }.count_bytes();
-    // SAFETY: the whole string, which is ours alone.
-    let text = unsafe { core::slice::from_raw_parts_mut(entry.cast::<u8>(), len) };
-    let mut from = WORDS_VARIABLE.len() + 1;
-    // The rest is looked at anew after each word, which may be written over.
-    while let Some(range) = next_word(text, from) {
-        from = range.end;
-        if let Some(word) = text.get_mut(range)
-            && !Options::default().read_word(word)
-        {
-            line.put(b" ");
-            line.put(word);
-            word.fill(b',');
-        }
+/// `len` bytes at `path` lie behind `record=` in the writable string of the variable, and nobody
+/// else looks at it.
+#[inline(always)]
+pub(crate) unsafe fn strike_record(path: *mut u8, len: usize) {
+    let mut from = path.wrapping_sub(b"record=".len());
+    // With the dashes of a flag: alone they would be an unknown word.
+    // SAFETY: the variable's name lies before the word.
+    if unsafe { *from.wrapping_sub(1) } == b'-' {
+        from = from.wrapping_sub(2);
     }
-    if !quiet {
-        line.write();
-    }
-}
-
-/// Where the first word after `from` lies.
-fn next_word(text: &[u8], from: usize) -> Option<Range<usize>> {
-    let word = forkless_run::words(text.get(from..)?).next()?;
-    let start = (word.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
-    Some(start..start + word.len())
-}
-
-/// A line for standard error.
-struct Line {
-    text: [u8; 256],
-    len: usize,
-}
-
-impl Line {
-    /// What does not fit is left out. Bytes that would steer a terminal are replaced.
-    fn put(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            if self.len + 1 < self.text.len()
-                && let Some(slot) = self.text.get_mut(self.len)
-            {
-                *slot = if matches!(byte, b' '..=b'~') { *byte } else { b'?' };
-                self.len += 1;
-            }
-        }
-    }
-
-    fn write(&mut self) {
-        if let Some(slot) = self.text.get_mut(self.len) {
-            *slot = b'\n';
-        }
-        let _ = fd::write(2, self.text.get(..=self.len).unwrap_or_default());
-    }
+    // SAFETY: the word, in the string that is ours alone.
+    unsafe { core::ptr::write_bytes(from, b',', path as usize - from as usize + len) };
 }
 
 /// Takes our library out of `LD_PRELOAD`: programs executed later start without us.

@@ -77,6 +77,12 @@ fn learn_now() {
     }
 }
 
+/// Whether a filter may kill for a call. Nothing is kept: the program may make its filter after
+/// this.
+pub(crate) fn are_in_force() -> bool {
+    sandboxed() || !LEARNT.load(Relaxed) && have_come()
+}
+
 /// Before an exec: whether filters are in force, or the process is traced. Nothing is kept, for the
 /// process may share the memory of another. A read of the status file takes longer than all else.
 pub(crate) fn are_in_force_or_traced() -> bool {

@@ -29,6 +29,7 @@ compile_error!("build with --profile preload: a preloaded library must not unwin
 
 #[cfg(target_arch = "x86_64")]
 mod close_loop;
+mod complaint;
 mod config;
 mod context;
 mod environment;
@@ -56,6 +57,7 @@ mod small_file;
 mod speculation;
 mod tally;
 mod uninterrupted;
+mod unknown_words;
 mod users_record;
 mod waits;
 mod window;

@@ -1,10 +1,11 @@
 //! A record that the user has named (`record=FILE` in `FORKLESS_OPTIONS`), and that stays. No
 //! launcher has made it, so the first program does.
+#![expect(unsafe_code, reason = "writes the C environment")]
 
 use forkless_run::Record;
-use forkless_sys::{CPtr, fd};
+use forkless_sys::{CPtr, Errno, fd};
 
-use crate::loader;
+use crate::{complaint, config, environment, loader};
 
 /// Opens a record that the user has named, or makes it: the second value then is `true`. `None` for
 /// a file that could do harm: whoever may shorten it ends each program that has it mapped.
@@ -22,10 +23,15 @@ pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
         let zeros = [0u8; 512];
         let mut left = Record::SIZE;
         while left > 0 {
-            match fd::write(file, zeros.get(..left.min(zeros.len()))?) {
-                Ok(n @ 1..) => left -= n,
-                _ => {
+            match complaint::write(file, zeros.get(..left).unwrap_or(&zeros)) {
+                Ok(n @ 1..) => left -= n as usize,
+                error => {
+                    // No program would count into a part of one, or make it whole.
+                    let _ = fd::unlink(path);
                     let _ = fd::close(file);
+                    if error == Err(Errno::EFBIG) {
+                        without_record();
+                    }
                     return None;
                 }
             }
@@ -42,6 +48,20 @@ pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
     }
     let _ = fd::close(file);
     None
+}
+
+/// The limit of file sizes holds in the whole tree: one line is enough for it.
+#[inline(always)]
+fn without_record() {
+    if let Some((path, len)) = config::record_place() {
+        // SAFETY: a path that is to be made comes from the words of the variable, which is the
+        // process's own writable string; the record is asked for as the library is loaded
+        // (`tally::begin`), when the string is ours alone.
+        unsafe { environment::strike_record(path, len) };
+    }
+    if !config::quiet() {
+        complaint::say(b"forkless: no room for a record (ulimit -f): nothing is recorded\n");
+    }
 }
 
 fn at(path: CPtr<'_>, flags: u32) -> Option<i32> {

@@ -239,6 +239,7 @@ prototypes! {
     timerfd_create = __NR_timerfd_create(clock: Op, flags: Flags);
     timerfd_settime = __NR_timerfd_settime(fd: Fd, flags: Flags, new: *const [Timespec; 2], old: *mut [Timespec; 2]);
     umask = __NR_umask(mask: Mode);
+    unlinkat = __NR_unlinkat(dir: Fd, path: CPtr<'_>, flags: Flags);
     unshare = __NR_unshare(flags: Flags);
     wait4 = __NR_wait4(pid: Pid, status: *mut i32, options: Flags, usage: *mut [u64; 18]);
     waitid = __NR_waitid(kind: Op, pid_or_pidfd: Int, info: *mut c_void, options: Flags, usage: *mut [u64; 18]);

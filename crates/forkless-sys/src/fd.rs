@@ -172,6 +172,13 @@ pub fn birth(fd: i32) -> Result<u64> {
     Ok(if all.stx_mask & k::STATX_BTIME == 0 { 0 } else { made })
 }
 
+/// `unlinkat(2)` of a file that is no directory.
+#[inline]
+pub fn unlink(path: CPtr<'_>) -> Result<()> {
+    // SAFETY: writes no memory; `CPtr` is NUL-terminated.
+    unsafe { calls::unlinkat(Fd(k::AT_FDCWD), path, Flags(0)) }.map(drop)
+}
+
 /// `readlinkat(2)`: the number of bytes written to `text`, without a NUL at the end.
 #[inline(always)]
 pub fn readlinkat(dir: i32, path: CPtr<'_>, text: &mut [u8]) -> Result<usize> {

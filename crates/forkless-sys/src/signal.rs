@@ -160,7 +160,10 @@ pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
 /// none is pending.
 #[inline]
 pub fn take_pending(set: SigSet) -> Result<i32> {
-    take_pending_from(set).map(|taken| taken.signal())
+    let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel reads the set and the time, and is asked for no siginfo_t.
+    unsafe { calls::rt_sigtimedwait(&raw const set, null_mut(), &raw const now, Len(8)) }
+        .map(|signal| signal as i32)
 }
 
 /// A pending signal that was taken, and its origin.

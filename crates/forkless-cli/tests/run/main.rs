@@ -15,6 +15,7 @@ mod launch;
 mod memory;
 mod merging;
 mod outside;
+mod own_lines;
 mod policy;
 mod preloaded;
 mod random;

@@ -21,8 +21,9 @@ use core::sync::atomic::{
 
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::signal;
-use forkless_sys::{CPtr, fd, mm, process};
+use forkless_sys::{CPtr, mm, process};
 
+use crate::complaint;
 use crate::lazy_mapping::LazyMapping;
 use crate::mappings::{advice, each_writable, unmap_own};
 use crate::reserve;
@@ -238,7 +239,7 @@ pub(super) fn wanted() -> bool {
 pub(super) fn warn(line: &[u8]) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) {
-        let _ = fd::write(2, line);
+        complaint::say(line);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::huge::{background, pool};
 use crate::mappings::advice;
 use crate::next::{self, Next, jump_slot};
 use crate::speculation;
+use crate::unknown_words;
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -36,11 +37,15 @@ extern "C" fn load() {
     crate::objects::remember();
     crate::memory_owner::at_take_over(fork::forget_parents);
     // SAFETY: libc's own vector, set before constructors run.
-    if let Some(options) = unsafe { config::read(crate::next::environment()) } {
+    if let Some((options, unknown)) = unsafe { config::read(crate::next::environment()) } {
         crate::shell::configure(options.shell);
         crate::context::configure(options.fast_context);
         crate::huge::configure(options.collapse);
         pool::configure(options.hugetlb, !options.quiet);
+        if let Some(entry) = unknown {
+            // SAFETY: the process's own writable string, still ours alone this early.
+            unsafe { unknown_words::complain(entry, options.quiet) };
+        }
     }
     crate::tally::begin();
 }

@@ -13,7 +13,7 @@ use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, fd, process};
 
 use crate::fork;
-use crate::signals::{SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTTOU, SIGXFSZ};
+use crate::signals::{OF_WRITING, SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTTOU, SIGXFSZ};
 
 use super::launch::{self, Process, Workspace, wait};
 
@@ -85,9 +85,6 @@ pub(super) struct Signals {
     pub(super) ignored: SigSet,
     pub(super) mask: SigSet,
 }
-
-/// Signals that a write may bring.
-const OF_WRITING: SigSet = SigSet::EMPTY.with(SIGPIPE).with(SIGXFSZ).with(SIGTTOU);
 
 /// Which of these the caller ignores now, and so a shell that it starts.
 pub(super) fn ignored_for_writing() -> SigSet {
