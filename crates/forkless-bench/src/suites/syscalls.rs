@@ -375,7 +375,8 @@ mod tests {
                 .rows
                 .iter()
                 .find(|row| row.method == name && row.params["via"] == via && row.metric == "real");
-            assert!(row.is_some_and(|row| row.summary.median > 0.0), "{name} {via}");
+            // Less the price of an empty round, which a busy machine may make the larger one.
+            assert!(row.is_some_and(|row| row.summary.median.is_finite()), "{name} {via}");
         }
         assert_eq!(suite.derived.len(), 6);
         assert!(suite.notes.iter().any(|note| note.contains("no tracer")), "{:?}", suite.notes);

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub(crate) const GCC: &str = "gcc";
 pub(crate) const CLANG: &str = "clang";
@@ -78,10 +79,13 @@ pub(crate) fn compile(compiler: &str, source: &Path, link: Link) -> PathBuf {
 pub(crate) fn compile_with(compiler: &str, source: &Path, link: Link, options: &[&str]) -> PathBuf {
     let stem = source.file_stem().expect("a name").to_string_lossy();
     let out = scratch().join(format!("{stem}-{compiler}-{link:?}{}", options.concat()));
+    // Another test may be running the program that this one compiles as well.
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let fresh = out.with_extension(format!("{}.new", MADE.fetch_add(1, Relaxed)));
     let mut cc = Command::new(compiler);
     cc.args(options);
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-g", "-D_GNU_SOURCE", "-I"]);
-    cc.arg(include()).arg(source).arg("-o").arg(&out);
+    cc.arg(include()).arg(source).arg("-o").arg(&fresh);
     match link {
         Link::Shared => {
             cc.arg("-L").arg(libraries()).arg("-lforkless");
@@ -99,6 +103,7 @@ pub(crate) fn compile_with(compiler: &str, source: &Path, link: Link, options: &
         source.display(),
         String::from_utf8_lossy(&done.stderr)
     );
+    fs::rename(fresh, &out).expect("a compiled program");
     out
 }
 
