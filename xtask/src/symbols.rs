@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_wanted_panic_handler_and_an_exported_memcpy_are_named() {
-        let listed = [('U', "rust_eh_personality"), ('U', "dlsym"), ('T', "memcpy"), ('T', "fork")];
+        let listed = [('U', "rust_eh_personality"), ('w', "dlvsym"), ('T', "memcpy"), ('T', "fork")];
         let wrong = unexpected(&listed.map(|(kind, name)| (kind, name.to_owned())));
         assert_eq!(wrong.len(), 2, "{wrong:?}");
     }

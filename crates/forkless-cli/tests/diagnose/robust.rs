@@ -172,7 +172,7 @@ fn attached(program: &mut std::process::Child, work: impl FnOnce(&mut std::proce
     let mut ready = String::new();
     BufReader::new(program.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
     let tool = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "-p", &program.id().to_string()])
+        .args(["diagnose", "--json", "--min-share", "0", "-p", &program.id().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
