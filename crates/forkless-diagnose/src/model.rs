@@ -411,9 +411,9 @@ fn create_without_copy() -> io::Result<Estimate> {
     Ok(Estimate::of_samples(&mut samples))
 }
 
-/// While it lasts, this thread and its children run before ordinary work, if this user may have that
-/// (`CAP_SYS_NICE`). On a busy machine each start of a program would wait for a processor, up to a
-/// hundred times as long as it takes.
+/// While it lasts, this thread and its children run before ordinary work, if this user may have
+/// that (`CAP_SYS_NICE`). On a busy machine each start of a program would wait for a processor, up
+/// to a hundred times as long as it takes.
 struct Ahead;
 
 impl Ahead {
