@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forkless_bench::clock::now;
-use forkless_bench::engine::{Schedule, Silent};
+use forkless_bench::engine::Silent;
 use forkless_bench::error::Error;
 use forkless_bench::memory;
 use forkless_bench::page_kinds::Pages;
@@ -23,7 +23,6 @@ use self::load::{Answered, Demand, Load, Pattern, VALUE};
 use super::plot::{Line, Mark, Plot};
 use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use crate::install;
-use crate::victims::Spec;
 use crate::victims::kept::huge_pages;
 use crate::victims::redis::Redis;
 use crate::victims::server::huge;
@@ -89,7 +88,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     let mut experiment = Experiment::begin(Id::E6, bench.options, THEIRS, OURS);
     let all = [&PLAIN[..], &THP[..]].concat();
     let options = bench.options.clone();
-    let Some(forkless) = options.forkless.clone() else {
+    let Some(spec) = options.victims() else {
         experiment.miss(&all, "there is nothing to keep a server from outliving this");
         return Ok(experiment);
     };
@@ -103,15 +102,6 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     };
     experiment.notes.extend(install::version(&redis, "--version"));
     let size = Size::of(bench, &mut experiment);
-    let spec = Spec {
-        filter: Vec::new(),
-        schedule: Schedule { seed: options.seed, ..Schedule::default() },
-        forkless,
-        install: options.install,
-        quick: options.quick,
-        rss: None,
-        threads: 1,
-    };
     let Some(guard) = bench.guard.as_deref_mut() else {
         experiment.miss(&all, "nobody would restore the settings after a crash");
         return Ok(experiment);

@@ -37,7 +37,8 @@ use serde::{Deserialize, Serialize};
 pub use self::ledger::{ClaimVerdict, Criterion, Judged};
 pub use self::plot::{Line, Mark, Plot};
 use crate::run_command::run_command;
-use forkless_bench::engine::Observer;
+use crate::victims;
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::machine::Machine;
@@ -122,6 +123,20 @@ impl ReproduceOptions {
     fn launcher(&self) -> Option<Vec<OsString>> {
         let forkless = self.forkless.as_ref().filter(|_| self.run)?;
         Some(run_command(forkless, &[]))
+    }
+
+    /// How a server is kept and measured, as the victims are. `None`: there is nothing to keep it
+    /// from outliving the experiment.
+    fn victims(&self) -> Option<victims::Spec> {
+        Some(victims::Spec {
+            filter: Vec::new(),
+            schedule: Schedule { seed: self.seed, ..Schedule::default() },
+            forkless: self.forkless.clone()?,
+            install: self.install,
+            quick: self.quick,
+            rss: None,
+            threads: 1,
+        })
     }
 }
 

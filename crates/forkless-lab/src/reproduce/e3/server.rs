@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forkless::{Command, OnDrop, Stdio};
-use forkless_bench::engine::{Schedule, Silent};
+use forkless_bench::engine::Silent;
 use forkless_bench::error::Error;
 use forkless_bench::page_kinds::Pages;
 use forkless_bench::stats::bootstrap::Samples;
@@ -20,7 +20,6 @@ use crate::last_lines::last_words;
 use crate::reproduce::plot::{Mark, Plot};
 use crate::reproduce::text;
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid};
-use crate::victims;
 use crate::victims::apache::{Apache, Instance, Load, footprint, get};
 use crate::victims::kept::huge_pages;
 use crate::victims::stage::Stage;
@@ -40,18 +39,9 @@ const PROFILE: &str = "profile.copy_percent_of_clone";
 
 pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     let options = bench.options.clone();
-    let Some(forkless) = options.forkless.clone() else {
+    let Some(spec) = options.victims() else {
         return experiment
             .miss(&[&ALL[..], &[PROFILE]].concat(), "there is nothing to keep a server from outliving this");
-    };
-    let spec = victims::Spec {
-        filter: Vec::new(),
-        schedule: Schedule { seed: options.seed, ..Schedule::default() },
-        forkless,
-        install: options.install,
-        quick: options.quick,
-        rss: None,
-        threads: 1,
     };
     let Some(guard) = bench.guard.as_deref_mut() else {
         return experiment
