@@ -53,9 +53,8 @@ struct State {
     forking: AtomicU32,
     /// No slice before this time.
     next: AtomicU64,
-    /// The last child that began with this memory, when it was forked, and whether it may live.
+    /// The last child that began with this memory, and whether it may live.
     child: AtomicI32,
-    forked: AtomicU64,
     lives: AtomicBool,
     /// A sweep goes over all memory once. Where it is, how many ranges it has merged or found
     /// whole, and how many it has left since others have them or there was no huge page.
@@ -161,7 +160,6 @@ pub(super) fn after_fork(child: i32, keeps: bool) {
     if keeps && child > 0 {
         let now = time::monotonic_coarse().nanos();
         STATE.child.store(child, Relaxed);
-        STATE.forked.store(now, Relaxed);
         STATE.lives.store(true, Relaxed);
         STATE.sweeping.store(false, Relaxed);
         STATE.sweep_at.store(now + LONG, Relaxed);
@@ -322,7 +320,7 @@ fn go_on() -> bool {
             }
             to = at + HUGE;
         } else if from < to {
-            // It is looked at again, after the merge of those before.
+            // The ranges before are merged first. This one is looked at again afterwards.
             break;
         }
         at += HUGE;

@@ -42,7 +42,8 @@ macro_rules! may_loop {
         /// The names of these functions.
         const LOOPING: &str = concat!($(stringify!($name), "\0"),*);
 
-        fn find_looping() {
+        /// Finds the functions, before a child does.
+        pub(super) fn find() {
             $(next::settle(&$name::NEXT, $text, absent as *const ());)*
         }
 
@@ -131,70 +132,15 @@ may_loop! {
     fcntl64, c"fcntl64" => slow_fcntl, of_flags!();
 }
 
-/// Defines a libc function that makes a descriptor of any number. A handler may call it in the
-/// midst of a close loop.
-macro_rules! opens_any {
-    ($($name:ident, $text:literal => $slow:path;)*) => {
-        /// The names of these functions.
-        const OPENING: &str = concat!($(stringify!($name), "\0"),*);
-
-        fn find_opening() {
-            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
-        }
-
-        $(mod $name {
-            use super::*;
-
-            jump_slot!(pub(super) NEXT = $text, else absent);
-
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                naked_asm!(
-                    forget_closes!(),
-                    "cmp byte ptr [rip + {speculating}], {direct}",
-                    "je 2f",
-                    "jmp [rip + {next}]",
-                    "2: jmp {slow}",
-                    known = sym LOOP,
-                    speculating = sym SPECULATING,
-                    direct = const Interception::Direct as u8,
-                    next = sym NEXT,
-                    slow = sym $slow,
-                )
-            }
-        })*
-    };
-}
-
-opens_any! {
-    dup2, c"dup2" => slow_dup2;
-    dup3, c"dup3" => slow_dup3;
-}
-
-/// Finds the functions, before a child does.
-pub(super) fn find() {
-    find_looping();
-    find_opening();
-}
-
 /// Whether another library has functions of its own under these names.
 pub(super) fn others_define() -> bool {
-    objects::others_define(LOOPING) || objects::others_define(OPENING)
+    objects::others_define(LOOPING)
 }
 
 fn next_of(slot: &AtomicPtr<c_void>) -> close_loop::Make {
     // SAFETY: `close` or `fcntl`, or what finds it and keeps the arguments. A function takes no
     // notice of the arguments beyond its own.
     unsafe { core::mem::transmute::<*mut c_void, close_loop::Make>(slot.load(Relaxed)) }
-}
-
-extern "C" fn slow_dup2(from: c_int, to: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_dup2, &[from as usize, to as usize, 0, 0, 0, 0]))
-}
-
-extern "C" fn slow_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_dup3, &[from as usize, to as usize, flags as usize, 0, 0, 0]))
 }
 
 extern "C" fn slow_close(fd: c_int, _: c_int, _: usize) -> c_int {

@@ -46,8 +46,11 @@ extern "C" fn _Fork() -> c_int {
 /// `sigsys`: its first argument is a signal, whose action it reads or sets. There are three
 /// arguments at most, and one more here. SIGSYS's action may be the library's at the moment
 /// ([`of_sigsys`]).
+///
+/// `opens`: it makes a descriptor of any number. A handler may call it in the midst of a close
+/// loop.
 macro_rules! interpose {
-    ($($name:ident, $text:literal => $slow:path $(, $sigsys:ident)?;)*) => {
+    ($($name:ident, $text:literal => $slow:path $(, $kind:ident)?;)*) => {
         /// The names of these functions.
         const REPLACED: &str = concat!($(stringify!($name), "\0"),*);
 
@@ -60,7 +63,7 @@ macro_rules! interpose {
 
             jump_slot!(pub(super) NEXT = $text, else absent);
 
-            interpose!(@function $name, $slow $(, $sigsys)?);
+            interpose!(@function $name, $slow $(, $kind)?);
         })*
     };
     (@function $name:ident, $slow:path) => {
@@ -72,6 +75,24 @@ macro_rules! interpose {
                 "je 2f",
                 "jmp [rip + {next}]",
                 "2: jmp {slow}",
+                speculating = sym SPECULATING,
+                direct = const Interception::Direct as u8,
+                next = sym NEXT,
+                slow = sym $slow,
+            )
+        }
+    };
+    (@function $name:ident, $slow:path, opens) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        extern "C" fn $name() {
+            naked_asm!(
+                forget_closes!(),
+                "cmp byte ptr [rip + {speculating}], {direct}",
+                "je 2f",
+                "jmp [rip + {next}]",
+                "2: jmp {slow}",
+                known = sym LOOP,
                 speculating = sym SPECULATING,
                 direct = const Interception::Direct as u8,
                 next = sym NEXT,
@@ -105,6 +126,8 @@ macro_rules! interpose {
 
 interpose! {
     dup, c"dup" => slow_dup;
+    dup2, c"dup2" => slow_dup2, opens;
+    dup3, c"dup3" => slow_dup3, opens;
     open, c"open" => slow_open;
     open64, c"open64" => slow_open;
     setsid, c"setsid" => slow_setsid;
@@ -170,6 +193,14 @@ extern "C" fn of_sigsys(signal: usize, a: usize, b: usize, next: &AtomicPtr<c_vo
 
 extern "C" fn slow_dup(fd: c_int) -> c_int {
     libc_answer(child::direct(k::__NR_dup, &[fd as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_dup2(from: c_int, to: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_dup2, &[from as usize, to as usize, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_dup3, &[from as usize, to as usize, flags as usize, 0, 0, 0]))
 }
 
 extern "C" fn slow_open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
