@@ -166,15 +166,48 @@ impl Child {
     }
 
     /// Whether the start is known to have failed: the next wait says how.
-    #[cfg(feature = "tokio")]
     pub(crate) fn has_failed(&self) -> bool {
         self.held.failed.is_some() || self.held.pending.as_ref().is_some_and(|p| p.slot.failure().is_some())
     }
 
     /// Whether the child is known to have left this memory: it became the program, or it is gone.
-    #[cfg(feature = "tokio")]
     pub(crate) fn has_left(&self) -> bool {
         self.held.pending.as_ref().is_none_or(|p| p.slot.child_has_left())
+    }
+
+    /// Whether the child of a non-blocking start has executed its program, at once. `false` says
+    /// that nothing is known yet. A child that was killed on its way counts as executed: a wait
+    /// tells of the signal.
+    ///
+    /// [`Command::spawn_holding`](crate::Command::spawn_holding) tells when to ask.
+    ///
+    /// ```
+    /// use forkless::{Command, Step, WaitError};
+    /// let mut child = Command::new("true").spawn().unwrap();
+    /// assert!(child.has_executed().unwrap()); // this start waited for it
+    /// child.wait().unwrap();
+    /// let mut child = Command::new("/does/not/exist").spawn_nonblocking().unwrap();
+    /// let error = loop {
+    ///     match child.has_executed() {
+    ///         Ok(executed) => assert!(!executed),
+    ///         Err(e) => break e,
+    ///     }
+    ///     std::thread::yield_now();
+    /// };
+    /// assert!(matches!(error, WaitError::Start(e) if e.step() == Step::Exec));
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Start`] when the start failed. The child is reaped then.
+    pub fn has_executed(&mut self) -> Result<bool, WaitError> {
+        if !self.has_left() {
+            return Ok(false);
+        }
+        if !self.has_failed() {
+            return Ok(true);
+        }
+        // The wait makes the error. The child may still be on its way out.
+        self.try_wait().map(|status| status.is_some())
     }
 
     /// The child in pieces, for code that waits for it in a way of its own. From here on the caller

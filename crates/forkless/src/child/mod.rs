@@ -7,8 +7,6 @@ mod spawn;
 mod talk;
 
 pub use handle::{Child, ChildParts};
-#[cfg(feature = "tokio")]
-pub(crate) use spawn::spawn_holding;
-pub(crate) use spawn::{may_join_cgroup, run_to_end, spawn, wait_silently};
+pub(crate) use spawn::{may_join_cgroup, run_to_end, spawn, spawn_holding, wait_silently};
 pub use talk::{Conversation, End};
 pub(crate) use talk::{Talk, converse};

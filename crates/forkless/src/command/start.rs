@@ -1,11 +1,12 @@
 //! The ways to run a [`Command`].
 
 use super::builder::Command;
-use crate::child::{Child, run_to_end, spawn, wait_silently};
+use crate::child::{Child, run_to_end, spawn, spawn_holding, wait_silently};
 use crate::error::SpawnError;
 use crate::plan::{CgroupEntry, EnvironmentUse, Plan};
 use crate::spec::Defaults;
 use crate::start::{self, WaitFor};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::ExitStatus;
 
 impl Command {
@@ -47,6 +48,34 @@ impl Command {
     /// As [`Command::spawn`], for errors up to the clone.
     pub fn spawn_nonblocking(&mut self) -> Result<Child, SpawnError> {
         self.start(WaitFor::Clone)
+    }
+
+    /// As [`Command::spawn_nonblocking`], for an event loop that awaits the exec: the child holds a
+    /// copy of `held` until it executes the program or is gone, and no longer. `held` is the
+    /// writing end of a pipe whose reading end the loop watches, and that this process closes after
+    /// the start. At the pipe's end [`Child::has_executed`] tells what has become of the start.
+    ///
+    /// Hazard: a process that is forked elsewhere in this program before `held` is closed keeps a
+    /// copy for life. So ask [`Child::has_executed`] from time to time, too.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// use std::io::Read;
+    /// use std::os::fd::AsFd;
+    /// let (mut exec, held) = std::io::pipe()?;
+    /// let mut child = Command::new("sleep").arg("60").spawn_holding(held.as_fd())?;
+    /// drop(held);
+    /// assert_eq!(exec.read(&mut [0])?, 0); // here the loop watches `exec` instead
+    /// assert!(child.has_executed()?);
+    /// child.kill()?;
+    /// child.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Command::spawn_nonblocking`].
+    pub fn spawn_holding(&mut self, held: BorrowedFd<'_>) -> Result<Child, SpawnError> {
+        spawn_holding(&self.spec, WaitFor::Clone, Defaults::Inherit, Some(held.as_raw_fd()))
     }
 
     /// Runs the program and waits for it. It is cheaper than [`Command::spawn`] and

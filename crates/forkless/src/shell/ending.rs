@@ -11,7 +11,10 @@ use crate::spec::strings::Strings;
 use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
 use forkless_sys::fd;
 use forkless_sys::signal::{SIGKILL, SigSet};
+use std::fs::File;
+use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -66,15 +69,33 @@ impl Ending {
 
     /// Reports a killed program in the shell's words.
     pub(super) fn complain(&mut self, status: ExitStatus) {
-        // A shell that was killed itself says no more.
-        if self.replaces_shell || self.died.is_some() || is_of_the_keyboard(status) {
-            return;
-        }
-        let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
-        let message = signal.and_then(|signal| self.traits.signal_message(signal, status.core_dumped()));
-        if let Some(message) = message {
+        if let Some(message) = self.message(status) {
             self.died = self.say(message).filter(|status| status.signal().is_some());
         }
+    }
+
+    /// The shell's words about a killed program.
+    fn message(&self, status: ExitStatus) -> Option<SignalMessage> {
+        // A shell that was killed itself says no more.
+        if self.replaces_shell || self.died.is_some() || is_of_the_keyboard(status) {
+            return None;
+        }
+        let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
+        signal.and_then(|signal| self.traits.signal_message(signal, status.core_dumped()))
+    }
+
+    /// Whether the shell may have something to say where a reader waits for the end of all writers,
+    /// perhaps before it waits for the program.
+    pub(super) fn may_keep_a_reader(&self) -> bool {
+        let Connection::Raw(number) = self.stderr else { return false };
+        // The caller has the standard streams itself, so no reader waits for their end.
+        if number <= 2 || !self.may_complain() {
+            return false;
+        }
+        let Ok(copy) = fd::dup_cloexec(number, 3) else { return true };
+        let file = File::from(owned(copy));
+        let kind = file.metadata().map(|metadata| metadata.file_type());
+        !kind.is_ok_and(|kind| kind.is_file() || (kind.is_char_device() && !file.is_terminal()))
     }
 
     /// Has a shell write the message. The writer may be killed for it (SIGPIPE, SIGXFSZ) or stopped
@@ -116,6 +137,61 @@ impl Ending {
             Some(signal) if !self.replaces_shell => ExitStatus::from_raw((128 + signal) << 8),
             _ => status,
         }
+    }
+}
+
+/// The end of a line whose process the caller waits for; see
+/// [`spawn_alone`](super::ShellLine::spawn_alone).
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LineEnd(Ending);
+
+impl LineEnd {
+    /// `quiet`: the caller writes the shell's words about a killed program itself.
+    pub(super) fn new(mut ending: Ending, quiet: bool) -> LineEnd {
+        if quiet {
+            ending.stderr = Connection::Closed;
+        } else {
+            ending.keep_stderr();
+        }
+        LineEnd(ending)
+    }
+
+    /// The shell's status for a program that ended with `status`. Where the shell would say that
+    /// the program was killed, this says it.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let (child, mut end) = forkless::shell("exec sleep 0").spawn_alone(false).unwrap();
+    /// rustix::process::waitpid(
+    ///     rustix::process::Pid::from_raw(child.pid as i32),
+    ///     rustix::process::WaitOptions::empty(),
+    /// )?;
+    /// assert_eq!(end.take(std::process::ExitStatus::from_raw(3 << 8)).code(), Some(3));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn take(&mut self, status: ExitStatus) -> ExitStatus {
+        self.0.complain(status);
+        let status = self.0.translate(status);
+        self.0.stderr = Connection::Closed;
+        self.0.kept = None;
+        status
+    }
+
+    /// The shell's words about a program that ended with `status`, if it has any.
+    ///
+    /// ```
+    /// let (child, end) = forkless::shell("exec sleep 0").spawn_alone(true).unwrap();
+    /// rustix::process::waitpid(
+    ///     rustix::process::Pid::from_raw(child.pid as i32),
+    ///     rustix::process::WaitOptions::empty(),
+    /// )?;
+    /// assert_eq!(end.message(std::process::ExitStatus::default()), None);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn message(&self, status: ExitStatus) -> Option<String> {
+        self.0.message(status).map(|message| message.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::spec::env::EnvChanges;
 use crate::spec::stdio::Stdio;
+use crate::spec::strings::Strings;
 use forkless_sys::signal::SigSet;
 use std::ffi::OsStr;
 use std::os::fd::RawFd;
@@ -111,6 +112,29 @@ impl ShellLine {
     pub unsafe fn read_environ(&mut self) -> &mut ShellLine {
         // SAFETY: the caller's promise.
         unsafe { self.env.read_environ() };
+        self
+    }
+
+    /// Gives the line exactly these strings, `NAME=value`, in this order: a shell hands on some of
+    /// its variables in the order in which it got them.
+    ///
+    /// ```
+    /// let mut line = forkless::shell("/usr/bin/printenv B A");
+    /// line.exact_env(["PATH=/usr/bin", "B=2", "A=1"]);
+    /// assert_eq!(line.output()?.stdout, b"2\n1\n");
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
+    #[doc(hidden)]
+    pub fn exact_env<I, S>(&mut self, strings: I) -> &mut ShellLine
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<[u8]>,
+    {
+        let mut exact = Strings::default();
+        for string in strings {
+            exact.push(string.as_ref());
+        }
+        self.env.set_exact(exact);
         self
     }
 

@@ -18,6 +18,8 @@ mod walk;
 mod wiring;
 
 pub use child::ShellChild;
+#[doc(hidden)]
+pub use ending::LineEnd;
 pub use line::{ShellLine, shell};
 pub use traits::shell_traits;
 #[doc(hidden)]

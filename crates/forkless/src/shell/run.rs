@@ -1,11 +1,12 @@
 //! Carrying out a line: directly as far as the analysis allows, the rest by a shell.
 
 use super::child::ShellChild;
+use super::ending::LineEnd;
 use super::line::ShellLine;
 use super::wait::{wait_for_all, wait_or_kill, with_limit};
-use super::walk::{Due, shell_command, with_walk};
+use super::walk::{Due, Walk, shell_command, with_walk};
 use super::wiring::{Base, Connection};
-use crate::child::{run_to_end, spawn};
+use crate::child::{ChildParts, run_to_end, spawn};
 use crate::command::Command;
 use crate::error::SpawnError;
 use crate::spec::Defaults;
@@ -62,6 +63,39 @@ impl ShellLine {
         let base = Base::open(self, [&Kind::Inherit; 3])?;
         start(self, base, false)
     }
+
+    /// Starts the line if all that it takes is one program, and no shell. `None` if it takes more,
+    /// or cannot be started so: then nothing was started, and the caller gives the line to a shell
+    /// of its own.
+    ///
+    /// The caller waits for the process by itself, and has its status translated by the
+    /// [`LineEnd`]. `quiet`: the caller also writes what the shell would say about a killed program
+    /// ([`LineEnd::message`]). Else a line gets a shell whose standard error goes into a pipe, a
+    /// socket or a terminal that this process was given: a reader may wait for its end first.
+    ///
+    /// ```
+    /// assert!(forkless::shell("sleep 0 && sleep 0").spawn_alone(true).is_none());
+    /// ```
+    #[doc(hidden)]
+    pub fn spawn_alone(&mut self, quiet: bool) -> Option<(ChildParts, LineEnd)> {
+        let base = Base::open(self, [&Kind::Inherit; 3]).ok()?;
+        with_walk(self, |walk| Ok(start_alone(walk, &base, quiet)), || Ok(None)).ok()?
+    }
+}
+
+fn start_alone(mut walk: Walk<'_>, base: &Base, quiet: bool) -> Option<(ChildParts, LineEnd)> {
+    let Due::Programs(pipeline) = walk.advance() else { return None };
+    if walk.pipelines.next().is_some() || pipeline.is_negated() || pipeline.stage_count() != 1 {
+        return None;
+    }
+    let mut prepared = walk.prepare(&pipeline, base)?;
+    let ending = walk.ending(&prepared, base);
+    if !quiet && ending.may_keep_a_reader() {
+        return None;
+    }
+    let end = LineEnd::new(ending, quiet);
+    let child = walk.start_alone(&mut prepared)?;
+    Some((child.into_parts(), end))
 }
 
 /// Runs all of a line in the calling thread.

@@ -322,6 +322,11 @@ impl<'s> Walk<'s> {
         Ok(children)
     }
 
+    /// Starts a lone program, if it can be executed.
+    pub(super) fn start_alone(&self, prepared: &mut ReadyPipeline) -> Option<Child> {
+        prepared.stages.first_mut()?.command.spawn().ok()
+    }
+
     /// Runs one program to its end.
     pub(super) fn run_lone(
         &self,
