@@ -1,0 +1,160 @@
+//! Shell lines: one program started in the place of a shell, and `os.system`.
+//!
+//! Which lines may be asked about, and what a signal of the caller's means for the status, is said
+//! by `python/forkless/_shell.py`.
+#![expect(unsafe_code, reason = "the environment of the process; a capsule's value")]
+
+mod shield;
+
+use crate::add;
+use forkless::{LineEnd, SigSet, Stdio, Step, shell};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyList};
+use shield::Shield;
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::fd::{IntoRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The wait status of a shell that could not be executed, as system(3) has it.
+const NO_SHELL: c_int = 127 << 8;
+
+unsafe extern "C" {
+    /// libc's current environment (`environ(7)`).
+    static environ: *const *const c_char;
+}
+
+/// The environment of the process, as execv(3) would hand it on.
+///
+/// It is copied in an attached thread, since Python changes it in such threads only.
+fn environment(_attached: Python<'_>) -> Vec<Vec<u8>> {
+    let mut strings = Vec::new();
+    // SAFETY: a C global; reading it is what getenv(3) does.
+    let mut at = unsafe { environ };
+    while !at.is_null() {
+        // SAFETY: within the vector, whose terminating null has not been passed.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: entries are NUL-terminated, and no Python code changes them meanwhile.
+        let entry = unsafe { CStr::from_ptr(entry) };
+        strings.push(entry.to_bytes().to_vec());
+        // SAFETY: the entry was not the terminating null, so there is a next one.
+        at = unsafe { at.add(1) };
+    }
+    strings
+}
+
+fn bytes_of(list: &Bound<'_, PyList>) -> PyResult<Vec<Vec<u8>>> {
+    list.iter().map(|item| Ok(item.cast::<PyBytes>()?.as_bytes().to_vec())).collect()
+}
+
+/// The end of a started line; `None` until it is started.
+type Shared = Mutex<Option<LineEnd>>;
+
+/// The name by which Python tells a capsule of a line from any other.
+const END: &CStr = c"forkless._forkless.end";
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Option<LineEnd>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn shared<'a>(end: &'a Bound<'_, PyCapsule>) -> PyResult<&'a Shared> {
+    let value = end.pointer_checked(Some(END))?.cast::<Shared>();
+    // SAFETY: only `shell_start` makes capsules of this name, with this type. The value lives as
+    // long as the capsule, and changes behind its lock only.
+    Ok(unsafe { value.as_ref() })
+}
+
+/// Starts the line, if all that it takes is one program and no shell. Returns the process's number,
+/// its pidfd (-1 without) and the line's end, or None: then nothing was started.
+///
+/// `owner` gets the attributes `pid` and `_child_created` before a signal handler can run.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "what Popen says of a start, by position")]
+fn shell_start<'py>(
+    py: Python<'py>,
+    line: &[u8],
+    env: Option<&Bound<'py, PyList>>,
+    cwd: Option<&[u8]>,
+    stdin: RawFd,
+    stdout: RawFd,
+    stderr: RawFd,
+    close_fds: bool,
+    restore_signals: bool,
+    quiet: bool,
+    owner: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<(u32, RawFd, Bound<'py, PyCapsule>)>> {
+    let mut how = shell(OsStr::from_bytes(line));
+    how.exact_env(env.map_or_else(|| Ok(environment(py)), bytes_of)?);
+    if let Some(dir) = cwd {
+        how.current_dir(OsStr::from_bytes(dir));
+    }
+    how.inherit_descriptors(!close_fds).inherit_signals(true);
+    if restore_signals {
+        // The signals that Python ignores (Python/pylifecycle.c, _Py_RestoreSignals).
+        how.default_signals(SigSet::EMPTY.with(libc::SIGPIPE).with(libc::SIGXFSZ));
+    }
+    // SAFETY: the caller keeps its files open during the call, as Popen does.
+    let file = |number: RawFd| (number >= 0).then(|| unsafe { Stdio::from_raw_borrowed(number) });
+    if let Some(file) = file(stdin) {
+        how.stdin(file);
+    }
+    if let Some(file) = file(stdout) {
+        how.stdout(file);
+    }
+    if let Some(file) = file(stderr) {
+        how.stderr(file);
+    }
+    // Made first: nothing may fail once there is a child.
+    let end = PyCapsule::new_with_value(py, Shared::new(None), END)?;
+    let Some((child, its_end)) = py.detach(|| how.spawn_alone(quiet)) else { return Ok(None) };
+    *lock(shared(&end)?) = Some(its_end);
+    if let Some(owner) = owner {
+        owner.setattr("pid", child.pid)?;
+        owner.setattr("_child_created", true)?;
+    }
+    Ok(Some((child.pid, child.pidfd.map_or(-1, IntoRawFd::into_raw_fd), end)))
+}
+
+/// The shell's wait status for a program that ended with `status`. Where the shell would say that
+/// the program was killed, this says it.
+#[pyfunction]
+fn shell_end(py: Python<'_>, end: &Bound<'_, PyCapsule>, status: c_int) -> PyResult<c_int> {
+    let end = shared(end)?;
+    let take = || lock(end).as_mut().map_or(status, |end| end.take(ExitStatus::from_raw(status)).into_raw());
+    Ok(py.detach(take))
+}
+
+/// The shell's words about a program that ended with `status`, or None.
+#[pyfunction]
+fn shell_message(py: Python<'_>, end: &Bound<'_, PyCapsule>, status: c_int) -> PyResult<Option<String>> {
+    let end = shared(end)?;
+    Ok(py.detach(|| lock(end).as_ref().and_then(|end| end.message(ExitStatus::from_raw(status)))))
+}
+
+/// system(3): runs the line and returns its wait status, or -1.
+#[pyfunction]
+fn shell_system(py: Python<'_>, line: &[u8]) -> c_int {
+    let mut how = shell(OsStr::from_bytes(line));
+    how.exact_env(environment(py)).inherit_descriptors(true).inherit_signals(true);
+    let shield = Shield::raise();
+    shield.apply(&mut how);
+    let status = py.detach(|| how.status());
+    drop(shield);
+    match status {
+        Ok(status) => status.into_raw(),
+        Err(e) if e.step() == Step::Exec => NO_SHELL,
+        Err(_) => -1,
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    add(module, c"shell_start", wrap_pyfunction!(shell_start, module)?)?;
+    add(module, c"shell_end", wrap_pyfunction!(shell_end, module)?)?;
+    add(module, c"shell_message", wrap_pyfunction!(shell_message, module)?)?;
+    add(module, c"shell_system", wrap_pyfunction!(shell_system, module)?)
+}
