@@ -238,6 +238,16 @@ pub enum Action<'p> {
         /// The user.
         uid: u32,
     },
+    /// The group, as setregid(2) with the group twice: the saved id follows.
+    Regid {
+        /// The group.
+        gid: u32,
+    },
+    /// The user, as setreuid(2) with the user twice: the saved id follows.
+    Reuid {
+        /// The user.
+        uid: u32,
+    },
     /// A signal for the parent's death; after credentials, whose change clears it.
     DeathSignal {
         /// The signal.
@@ -334,6 +344,8 @@ impl Action<'_> {
             },
             Action::Gid { gid } => ids::setgid(gid),
             Action::Uid { uid } => ids::setuid(uid),
+            Action::Regid { gid } => ids::setregid(gid, gid),
+            Action::Reuid { uid } => ids::setreuid(uid, uid),
             Action::DeathSignal { signal, parent } => {
                 process::set_pdeathsig(signal)?;
                 // The parent may have died before the call above; 0 means it is outside this pid

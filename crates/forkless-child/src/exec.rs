@@ -32,7 +32,7 @@ pub(crate) fn mask_after_hooks(wanted: SigSet, before: SigSet) -> SigSet {
 }
 
 /// Tries the candidates. Returns the index and errno of a failure: of the first candidate that
-/// exists but may not be executed, else of the last.
+/// exists but may not be executed (or, past any error, cannot be), else of the last.
 pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize, Errno) {
     if program.no_core_dump {
         kill_instead_of_dumping(program.mask);
@@ -53,15 +53,12 @@ pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize
         let errno = exec_one(program, candidate);
         last = (i, errno);
         match errno {
+            Errno::ENOENT | Errno::ENOTDIR => {}
             Errno::EACCES => denied = denied.or(Some(last)),
+            _ if program.past_any_error => denied = denied.or(Some(last)),
             // The same list as in glibc's execvpe: the next directory may still have the file.
             // glibc skips a directory too long for a path before it is tried.
-            Errno::ENOENT
-            | Errno::ENOTDIR
-            | Errno::ESTALE
-            | Errno::ENODEV
-            | Errno::ETIMEDOUT
-            | Errno::ENAMETOOLONG => {}
+            Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT | Errno::ENAMETOOLONG => {}
             _ => return last,
         }
     }

@@ -61,6 +61,9 @@ pub struct Exec<'p> {
     pub no_core_dump: bool,
     /// Whether to wait up to 63 ms while a process has the file open for writing (`ETXTBSY`).
     pub wait_for_writers: bool,
+    /// Whether the search goes on after every error, and not only where the next directory may
+    /// still have the file. The first error that shows a file to be there is then reported.
+    pub past_any_error: bool,
 }
 
 /// The complete data for one child. It lives, with everything it points to, until the child has

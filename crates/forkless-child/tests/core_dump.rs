@@ -27,6 +27,7 @@ fn ends_by(no_core_dump: bool) -> i32 {
         mask: SigSet::EMPTY,
         no_core_dump,
         wait_for_writers: true,
+        past_any_error: false,
     };
     let report = Report::new();
     let launch = Launch { files: &[], actions: &actions, exec, hint: 0, report: &report };

@@ -59,6 +59,7 @@ impl Start<'_> {
             mask: self.mask,
             no_core_dump: false,
             wait_for_writers: false,
+            past_any_error: false,
         };
         let report = Report::new();
         let launch = Launch { files: self.files, actions: self.actions, exec, hint: 0, report: &report };

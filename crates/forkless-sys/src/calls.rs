@@ -227,7 +227,9 @@ prototypes! {
     setgroups = __NR_setgroups(number: Len, groups: *const u32);
     setpgid = __NR_setpgid(pid: Pid, group: Pid);
     setpriority = __NR_setpriority(which: Op, of: Pid, nice: Int);
+    setregid = __NR_setregid(real: Id, effective: Id);
     setresuid = __NR_setresuid(real: Id, effective: Id, saved: Id);
+    setreuid = __NR_setreuid(real: Id, effective: Id);
     setsid = __NR_setsid();
     setuid = __NR_setuid(user: Id);
     sigaltstack = __NR_sigaltstack(new: *const AltStack, old: *mut AltStack);

@@ -38,6 +38,20 @@ pub fn setgid(gid: u32) -> Result<()> {
     unsafe { calls::setgid(Id(gid)) }.map(drop)
 }
 
+/// `setreuid(2)`, this thread only. The saved id follows the effective one.
+#[inline(always)]
+pub fn setreuid(real: u32, effective: u32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { calls::setreuid(Id(real), Id(effective)) }.map(drop)
+}
+
+/// `setregid(2)`, this thread only. The saved id follows the effective one.
+#[inline(always)]
+pub fn setregid(real: u32, effective: u32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { calls::setregid(Id(real), Id(effective)) }.map(drop)
+}
+
 macro_rules! getter {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*

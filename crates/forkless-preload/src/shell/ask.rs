@@ -88,6 +88,7 @@ fn by_an_asker(workspace: &mut Workspace) -> Option<ShellTraits> {
         mask: SigSet::ALL,
         no_core_dump: false,
         wait_for_writers: false,
+        past_any_error: false,
     };
     let launch = Launch { files: &[], actions: &run, exec, hint: 0, report: &report };
     // A handler that jumped away would leave the asker unreaped.

@@ -202,6 +202,7 @@ impl Process<'_> {
                 no_core_dump: false,
                 // A shell does not wait.
                 wait_for_writers: false,
+                past_any_error: false,
             },
             hint: 0,
             report: &report,

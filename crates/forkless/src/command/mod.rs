@@ -4,6 +4,7 @@ mod attributes;
 mod builder;
 mod communicate;
 mod pipeline;
+mod posixsubprocess;
 mod prepared;
 mod start;
 mod std_command;

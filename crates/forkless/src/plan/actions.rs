@@ -60,6 +60,10 @@ pub(super) fn actions(
         affinity: a.affinity.clone().map(|mask| Fixed::from(mask.into_boxed_slice())),
     };
     let mut s = Vec::new();
+    if let Some(path) = data.cwd.as_ref().filter(|_| a.as_posixsubprocess) {
+        // SAFETY: `data` owns it and goes with the actions.
+        s.push(Action::Chdir { path: unsafe { kept_str(path) } });
+    }
     // The session first: a leader of a group cannot make a session, and a controlling terminal
     // needs one.
     if a.setsid {
@@ -107,19 +111,19 @@ pub(super) fn actions(
         let groups: *const [u32] = groups.as_ptr();
         // SAFETY: `data` owns it and goes with the actions.
         s.push(Action::Groups { groups: unsafe { &*groups } });
-    } else if a.uid.is_some() {
+    } else if a.uid.is_some() && !a.as_posixsubprocess {
         // As std: root that becomes another user does not keep root's groups, unless it may not
         // give them up. Whether root starts the plan is not known here.
         s.push(Action::DropGroups);
     }
     if let Some(gid) = a.gid {
-        s.push(Action::Gid { gid });
+        s.push(if a.as_posixsubprocess { Action::Regid { gid } } else { Action::Gid { gid } });
     }
     if let Some(uid) = a.uid {
-        s.push(Action::Uid { uid });
+        s.push(if a.as_posixsubprocess { Action::Reuid { uid } } else { Action::Uid { uid } });
     }
     // After the credentials: the program itself would enter it with the new ones.
-    if let Some(path) = &data.cwd {
+    if let Some(path) = data.cwd.as_ref().filter(|_| !a.as_posixsubprocess) {
         // SAFETY: `data` owns it and goes with the actions.
         s.push(Action::Chdir { path: unsafe { kept_str(path) } });
     }

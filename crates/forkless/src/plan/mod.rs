@@ -12,6 +12,7 @@ use crate::error::{SpawnError, Step};
 use crate::kernel::facilities::Facilities;
 use crate::spec::Spec;
 use crate::spec::env::EnvChanges;
+use crate::spec::strings::Strings;
 use actions::ActionData;
 use forkless_child::{Action, Candidate, Exec};
 use forkless_sys::signal::SigSet;
@@ -62,6 +63,8 @@ pub(crate) struct Plan {
     pub cgroup: Option<CString>,
     /// The process that made the plan, whose death brings the death signal.
     pub pid: i32,
+    /// The search goes on after every error.
+    past_any_error: bool,
     /// Kept alive and in place for the actions.
     _data: ActionData,
 }
@@ -139,6 +142,7 @@ impl Plan {
             // A leader of a group can make no session (setsid(2)).
             group: a.pgid.filter(|_| !a.setsid),
             cgroup: if cgroup == CgroupEntry::Born { a.cgroup.clone() } else { None },
+            past_any_error: a.as_posixsubprocess,
             pid: if a.death_signal.is_some() { process::getpid() } else { 0 },
             _data: data,
         })
@@ -163,6 +167,7 @@ impl Plan {
             mask: self.mask.unwrap_or(caller_mask),
             no_core_dump: facilities.core_dump_kills_sharers,
             wait_for_writers: true,
+            past_any_error: self.past_any_error,
         }
     }
 
@@ -194,6 +199,9 @@ fn check_nul(spec: &Spec) -> Result<(), SpawnError> {
     if let Some(i) = spec.args.nul_in() {
         return wrong(format!("argument {i} has a NUL byte"));
     }
+    if let Some(i) = spec.files.as_ref().and_then(Strings::nul_in) {
+        return wrong(format!("file {i} has a NUL byte"));
+    }
     if let Some(name) = spec.env.with_nul() {
         return wrong(format!("environment variable {name:?} has a NUL byte"));
     }
@@ -208,6 +216,9 @@ fn search(program: &[u8], spec: &Spec, b: &mut Builder) -> Vec<Offset> {
     // A name that no directory can hold is tried once, for the kernel to say so, whatever the last
     // directory would answer.
     const NAME_MAX: usize = 255;
+    if let Some(files) = &spec.files {
+        return files.iter().map(|file| b.string(&[file])).collect();
+    }
     if program.is_empty() || program.contains(&b'/') || program.len() > NAME_MAX {
         return vec![b.string(&[program])];
     }

@@ -135,6 +135,8 @@ pub(crate) struct Attributes {
     pub chroot: Option<CString>,
     pub cgroup: Option<CString>,
     pub cwd: Option<CString>,
+    /// The order and the calls of CPython's `_posixsubprocess`.
+    pub as_posixsubprocess: bool,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub groups: Option<Vec<u32>>,
@@ -161,6 +163,7 @@ impl Default for Attributes {
             chroot: None,
             cgroup: None,
             cwd: None,
+            as_posixsubprocess: false,
             uid: None,
             gid: None,
             groups: None,

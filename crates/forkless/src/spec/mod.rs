@@ -42,6 +42,8 @@ impl Defaults {
 pub(crate) struct Spec {
     pub program: OsString,
     pub args: Strings,
+    /// The files to try, in place of a search for the program.
+    pub files: Option<Strings>,
     pub env: EnvChanges,
     pub attributes: Attributes,
     pub hooks: Mutex<Vec<HookFn>>,
@@ -62,6 +64,7 @@ impl Spec {
         Spec {
             program: program.to_owned(),
             args,
+            files: None,
             env: EnvChanges::default(),
             attributes: Attributes::default(),
             hooks: Mutex::new(Vec::new()),

@@ -35,6 +35,7 @@ pub unsafe fn run_suspended(
         mask: before,
         no_core_dump: false,
         wait_for_writers: false,
+        past_any_error: false,
     };
     let report = Report::new();
     let launch = Launch { files: &[], actions: &run, exec, hint: 0, report: &report };
