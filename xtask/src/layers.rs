@@ -39,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "forkless-shell",
         ],
     ),
+    ("forkless-python", &["forkless"]),
     ("server-example", &["forkless"]),
     ("xtask", &[]),
 ];
