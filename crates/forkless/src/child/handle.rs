@@ -179,7 +179,7 @@ impl Child {
     /// that nothing is known yet. A child that was killed on its way counts as executed: a wait
     /// tells of the signal.
     ///
-    /// [`Command::spawn_holding`](crate::Command::spawn_holding) tells when to ask.
+    /// [`Command::spawn_watched`](crate::Command::spawn_watched) tells when to ask.
     ///
     /// ```
     /// use forkless::{Command, Step, WaitError};

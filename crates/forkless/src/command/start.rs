@@ -3,10 +3,11 @@
 use super::builder::Command;
 use crate::child::{Child, run_to_end, spawn, spawn_holding, wait_silently};
 use crate::error::SpawnError;
+use crate::kernel::descriptor::pipe;
 use crate::plan::{CgroupEntry, EnvironmentUse, Plan};
 use crate::spec::Defaults;
 use crate::start::{self, WaitFor};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitStatus;
 
 impl Command {
@@ -50,22 +51,20 @@ impl Command {
         self.start(WaitFor::Clone)
     }
 
-    /// As [`Command::spawn_nonblocking`], for an event loop that awaits the exec: the child holds a
-    /// copy of `held` until it executes the program or is gone, and no longer. `held` is the
-    /// writing end of a pipe whose reading end the loop watches, and that this process closes after
-    /// the start. At the pipe's end [`Child::has_executed`] tells what has become of the start.
+    /// As [`Command::spawn_nonblocking`], for an event loop that awaits the exec: also returns the
+    /// reading end of a pipe, which an event loop watches. The pipe ends as soon as the child
+    /// executes the program or is gone. Then [`Child::has_executed`] tells what has become of the
+    /// start.
     ///
-    /// Hazard: a process that is forked elsewhere in this program before `held` is closed keeps a
-    /// copy for life. So ask [`Child::has_executed`] from time to time, too.
+    /// Hazard: a process that is forked elsewhere in this program during this call keeps a copy of
+    /// the writing end for life. So ask [`Child::has_executed`] from time to time, too.
     ///
     /// ```
     /// use forkless::Command;
     /// use std::io::Read;
-    /// use std::os::fd::AsFd;
-    /// let (mut exec, held) = std::io::pipe()?;
-    /// let mut child = Command::new("sleep").arg("60").spawn_holding(held.as_fd())?;
-    /// drop(held);
-    /// assert_eq!(exec.read(&mut [0])?, 0); // here the loop watches `exec` instead
+    /// let (mut child, pipe) = Command::new("sleep").arg("60").spawn_watched()?;
+    /// let mut pipe = std::fs::File::from(pipe);
+    /// assert_eq!(pipe.read(&mut [0])?, 0); // a loop waits until it is readable instead
     /// assert!(child.has_executed()?);
     /// child.kill()?;
     /// child.wait()?;
@@ -74,8 +73,11 @@ impl Command {
     ///
     /// # Errors
     /// As [`Command::spawn_nonblocking`].
-    pub fn spawn_holding(&mut self, held: BorrowedFd<'_>) -> Result<Child, SpawnError> {
-        spawn_holding(&self.spec, WaitFor::Clone, Defaults::Inherit, Some(held.as_raw_fd()))
+    pub fn spawn_watched(&mut self) -> Result<(Child, OwnedFd), SpawnError> {
+        let (ended, held) = pipe()?;
+        let child =
+            spawn_holding(&self.spec, WaitFor::Clone, Defaults::Inherit, Some(held.as_raw_fd()))?;
+        Ok((child, ended))
     }
 
     /// Runs the program and waits for it. It is cheaper than [`Command::spawn`] and

@@ -3,7 +3,7 @@
 
 use super::child::Child;
 use super::running::until_running;
-use crate::child::spawn;
+use crate::child::{spawn, spawn_holding};
 use crate::error::{SpawnError, Step, WaitError};
 use crate::kernel::descriptor::pipe;
 use crate::spec::Defaults;
@@ -15,7 +15,7 @@ use ::tokio::runtime::Handle;
 use std::ffi::OsStr;
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{ExitStatus, Output};
 
@@ -430,7 +430,8 @@ impl Command {
         let (exec_pipe, held) = pipe()?;
         // Before the child exists: nothing to undo when the runtime refuses it.
         let mut exec_pipe = Receiver::from_owned_fd(exec_pipe).map_err(failed)?;
-        let inner = self.inner.spawn_holding(held.as_fd())?;
+        let held_until_exec = Some(held.as_raw_fd());
+        let inner = spawn_holding(&self.inner.spec, WaitFor::Clone, Defaults::Inherit, held_until_exec)?;
         #[cfg(test)]
         if let Some(meanwhile) = WHILE_HELD.get() {
             meanwhile();
