@@ -1,0 +1,132 @@
+"""``python -m forkless``: runs a program with :func:`forkless.install`, without a change to it."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from types import CodeType
+from typing import Any, Dict, List, Optional
+
+__all__ = ["main"]
+
+_USAGE = """\
+usage: python -m forkless [-m MODULE | -c CODE | SCRIPT] [ARGUMENT ...]
+
+Runs a Python program whose subprocess, asyncio, os and multiprocessing start children without fork.
+FORKLESS=off in the environment runs it as it is.
+"""
+
+
+def main(arguments: List[str]) -> None:
+    """Runs what the arguments name as `__main__`, as the interpreter would.
+
+    >>> import subprocess
+    >>> line = [sys.executable, "-m", "forkless", "-c", "import sys; print(sys.argv)", "a"]
+    >>> subprocess.run(line, capture_output=True, text=True).stdout
+    "['-c', 'a']\\n"
+    """
+    if arguments[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(_USAGE)
+        sys.exit(0)
+    chosen = arguments[0] if arguments else ""
+    if not chosen or (chosen.startswith("-") and chosen not in ("-m", "-c")):
+        sys.stderr.write(_USAGE)
+        sys.exit(2)
+    if chosen in ("-m", "-c") and len(arguments) < 2:
+        sys.stderr.write("%s needs an argument: python -m forkless --help\n" % chosen)
+        sys.exit(2)
+
+    from ._install import install
+
+    install()
+    if chosen == "-m":
+        _run_module(arguments[1], arguments[2:])
+    elif chosen == "-c":
+        sys.argv[:] = ["-c", *arguments[2:]]
+        _set_first_path("")
+        _execute(compile(arguments[1], "<string>", "exec"), {})
+    else:
+        _run_script(chosen, arguments[1:])
+
+
+def _clean() -> Dict[str, Any]:
+    """The namespace of `__main__`, without what python -m forkless has put there."""
+    names = vars(sys.modules["__main__"])
+    names.clear()
+    names.update(
+        __name__="__main__",
+        __doc__=None,
+        __package__=None,
+        __loader__=None,
+        __spec__=None,
+        __annotations__={},
+        __builtins__=builtins,
+    )
+    return names
+
+
+def _execute(code: CodeType, own: Dict[str, Any]) -> None:
+    names = _clean()
+    names.update(own)
+    exec(code, names)
+
+
+def _set_first_path(entry: str) -> None:
+    """Replaces the directory that `python -m` has put in front of the path, if it has one."""
+    if not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = entry
+
+
+def _run_module(name: str, arguments: List[str]) -> None:
+    import runpy
+
+    # The interpreter's own way for -m.
+    sys.argv[:] = ["-m", *arguments]
+    _clean()
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def _run_script(path: str, arguments: List[str]) -> None:
+    from pkgutil import get_importer
+
+    sys.argv[:] = [path, *arguments]
+    if get_importer(path) is not None:
+        # A directory or zip file with a __main__.py.
+        import runpy
+
+        if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, path)
+        else:
+            sys.path[0] = path
+        _clean()
+        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
+        return
+    file = os.path.join(os.getcwd(), path)
+    try:
+        code = _read(file)
+    except OSError as error:
+        text = "%s: can't open file %r: [Errno %s] %s"
+        sys.stderr.write(text % (sys.executable, file, error.errno, error.strerror) + "\n")
+        sys.exit(2)
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    _execute(code, {"__file__": file, "__cached__": None, "__loader__": _loader(file)})
+
+
+def _read(file: str) -> CodeType:
+    from pkgutil import read_code
+
+    with io.open_code(file) as opened:
+        compiled: Optional[CodeType] = read_code(opened)  # type: ignore[no-untyped-call]
+    if compiled is not None:
+        return compiled
+    with io.open_code(file) as opened:
+        return compile(opened.read(), file, "exec")
+
+
+def _loader(file: str) -> object:
+    from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+
+    kind = SourcelessFileLoader if file.endswith(".pyc") else SourceFileLoader
+    return kind("__main__", file)

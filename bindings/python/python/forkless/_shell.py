@@ -1,0 +1,253 @@
+"""Lines for `/bin/sh`, run without it where that provably gives the same.
+
+Most lines that programs give to a shell are a command with its arguments. Starting it directly
+saves the shell's exec, some half a millisecond. Crate `forkless` proves which lines are so (guide:
+"Lines without a shell"); every other line goes to the shell. Here are `system` and `popen`, and
+what `Popen(shell=True)` asks.
+
+Popen is one process with one number. So it runs only lines without a shell that take one program,
+and only where its attributes are those that the line's shell would have had.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, AnyStr, List, Optional, Sequence, Tuple, Union
+
+from . import _forkless
+
+if TYPE_CHECKING:
+    _Command = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+__all__ = ["system", "popen"]
+
+
+class Line:
+    """A line that runs as one program, in the place of its shell.
+
+    The process is an ordinary child, which the caller waits for by its number. The status has to
+    be translated by :meth:`end`: a shell that waits reports a program killed by signal n as 128 + n.
+
+    >>> line = start(b"exec sleep 0", env=None, cwd=None, stdin=-1, stdout=-1, stderr=-1,
+    ...              close_fds=True, restore_signals=True)
+    >>> _, status = os.waitpid(line.pid, 0)
+    >>> os.waitstatus_to_exitcode(line.end(status))
+    0
+    """
+
+    __slots__ = ("pid", "pidfd", "quiet", "words", "_end", "_sent")
+
+    def __init__(self, pid: int, pidfd: int, end: object, quiet: bool) -> None:
+        self.pid = pid
+        #: -1 where there is none. Closed with this object.
+        self.pidfd = pidfd
+        #: The caller writes :attr:`words` itself, behind the output.
+        self.quiet = quiet
+        #: What the shell would have said about a killed program, once it has ended.
+        self.words: Optional[str] = None
+        self._end = end
+        self._sent: List[int] = []
+
+    def sent(self, signal: int) -> None:
+        """The caller sends this signal to the process. The shell would have got it, and died of it
+        rather than report a program's death."""
+        self._sent.append(signal)
+
+    def end(self, status: int) -> int:
+        """The shell's wait status for the program's."""
+        if not 0 < status & 0x7F < 0x7F or status & 0x7F in self._sent:
+            return status
+        if self.quiet:
+            self.words = _shell_message(self._end, status)
+        translated: int = _shell_end(self._end, status)
+        return translated
+
+    def detach_pidfd(self) -> int:
+        """Hands the pidfd over: from here on the caller closes it. -1 where there is none."""
+        fd, self.pidfd = self.pidfd, -1
+        return fd
+
+    def __del__(self) -> None:
+        fd, self.pidfd = getattr(self, "pidfd", -1), -1
+        if fd != -1:
+            try:
+                _close(fd)
+            except OSError:
+                pass
+
+
+# Popen's __del__ comes here, when a module's names may be gone.
+_close = os.close
+_shell_end = _forkless.shell_end
+_shell_message = _forkless.shell_message
+
+
+def may_be_direct(
+    *,
+    preexec_fn: Optional[object],
+    pass_fds: Sequence[int],
+    executable: Optional[object],
+    line_count: int,
+    other_options: bool,
+) -> bool:
+    """Whether Popen's attributes let a line do without its shell.
+
+    `line_count` is the number of words behind ``-c``: more than the line are the shell's own
+    arguments. `other_options` are attributes that a shell would act under in another way than the
+    program alone: as another user it may not find the program; as the leader of a session or group
+    it would die of a signal to the group.
+    """
+    return (
+        preexec_fn is None
+        and not pass_fds
+        and executable is None
+        and line_count == 1
+        and not other_options
+    )
+
+
+def start(
+    line: bytes,
+    *,
+    env: Optional[Sequence[bytes]],
+    cwd: Optional[bytes],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    close_fds: bool,
+    restore_signals: bool,
+    owner: Optional[object] = None,
+) -> Optional[Line]:
+    """Starts a line that takes one program and no shell. None for any other, and then nothing has
+    been started: the caller starts the shell.
+
+    `stdin`, `stdout` and `stderr` are this process's descriptors for the line, -1 for the one of
+    the same number. `owner` gets the attributes `pid` and `_child_created` before a signal handler
+    can run.
+
+    >>> start(b"echo *", env=None, cwd=None, stdin=-1, stdout=-1, stderr=-1, close_fds=True,
+    ...       restore_signals=True) is None
+    True
+    """
+    quiet = _readers.quiet
+    # It is for the first line alone: what is started meanwhile has another reader.
+    _readers.quiet = False
+    # The analysis would have to know what `--` does to a line that looks like an option.
+    if line[:1] in (b"-", b"+") or b"\0" in line:
+        return None
+    started: Optional[Tuple[int, int, object]] = _forkless.shell_start(
+        line,
+        None if env is None else list(env),
+        cwd,
+        stdin,
+        stdout,
+        stderr,
+        close_fds,
+        restore_signals,
+        quiet,
+        owner,
+    )
+    return None if started is None else Line(*started, quiet)
+
+
+class _Readers(threading.local):
+    """Whether this thread's next line is read to its end before it is waited for, and its words are
+    written by :func:`finish`."""
+
+    quiet = False
+
+
+_readers = _Readers()
+
+
+class read_to_end:
+    """While it is entered, the caller promises for the next `Popen` of this thread: it is only
+    talked to by `communicate`, whose result goes through :func:`finish`.
+
+    A shell writes its words about a killed program on its standard error. Where that is a pipe that
+    Popen reads, this process cannot write them: it would have to keep the pipe open, and the reader
+    would not see its end. So such a line gets a shell, unless this promise is given.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _readers.quiet = True
+
+    def __exit__(self, *_: object) -> None:
+        _readers.quiet = False
+
+
+def finish(
+    line: Optional[Line],
+    stdout: Optional[AnyStr],
+    stderr: Optional[AnyStr],
+    merged: bool,
+) -> Tuple[Optional[AnyStr], Optional[AnyStr]]:
+    """The output of a line with the shell's words behind it. `merged`: standard error went where
+    standard output did.
+
+    >>> finish(None, "out", "err", False)
+    ('out', 'err')
+    """
+    words = None if line is None else line.words
+    if words is None:
+        return stdout, stderr
+    if merged:
+        return _with_words(stdout, words), stderr
+    return stdout, _with_words(stderr, words)
+
+
+def _with_words(output: Optional[AnyStr], words: str) -> Optional[AnyStr]:
+    if output is None:
+        return None
+    behind: Any = words if isinstance(output, str) else words.encode("ascii")
+    both: AnyStr = output + behind
+    return both
+
+
+def system(command: _Command) -> int:
+    """`os.system`: runs a line and returns its wait status.
+
+    >>> os.waitstatus_to_exitcode(system("exit 3"))
+    3
+    >>> os.waitstatus_to_exitcode(system("test -d /nowhere || exit 4"))
+    4
+    """
+    line = os.fsencode(command)
+    if b"\0" in line:
+        raise ValueError("embedded null byte")
+    sys.audit("os.system", line)
+    status: int = _forkless.shell_system(line)
+    return status
+
+
+def popen(cmd: str, mode: str = "r", buffering: int = -1) -> os._wrap_close:
+    """`os.popen`: a stream from a line, or with mode "w" to it. Its `close` waits for the line, and
+    returns the status, or None for 0.
+
+    >>> with popen("printf 'a\\\\nb\\\\n' | sort -r") as stream:
+    ...     stream.read()
+    'b\\na\\n'
+    """
+    if not isinstance(cmd, str):
+        raise TypeError("invalid cmd type (%s, expected string)" % type(cmd))
+    if mode not in ("r", "w"):
+        raise ValueError("invalid mode %r" % mode)
+    if buffering == 0 or buffering is None:
+        raise ValueError("popen() does not support unbuffered streams")
+    from .subprocess import PIPE, Popen
+
+    reads = mode == "r"
+    process = Popen(
+        cmd,
+        shell=True,
+        text=True,
+        stdin=None if reads else PIPE,
+        stdout=PIPE if reads else None,
+        bufsize=buffering,
+    )
+    stream: Any = process.stdout if reads else process.stdin
+    return os._wrap_close(stream, process)
