@@ -1,0 +1,168 @@
+"""`trio`, with children that are started on the calling thread, without a wait for the exec.
+
+trio starts a child in a worker thread, since the start lasts until the exec. So the child gets that
+thread's namespaces, capabilities and affinity. Here the start takes as long as the clone alone. It
+is made on the calling thread, and the exec is awaited. The result is a :class:`trio.Process`.
+
+All other names of this module are trio's, so ``from forkless import trio`` is the only change that
+a program needs.
+
+>>> from forkless import trio
+>>> async def main():
+...     done = await trio.run_process(["echo", "hi"], capture_stdout=True)
+...     return done.stdout
+>>> trio.run(main)
+b'hi\\n'
+
+The keyword arguments of :class:`forkless.subprocess.Popen` may be given, too: ``rlimits``,
+``cgroup``, ``deadline``, and so on. A child with ``user``, ``group``, ``extra_groups``, ``cgroup``
+or ``preexec_fn`` holds the loop until its exec. At its ``deadline`` a child and its process group
+are killed.
+
+A start can be cancelled, unlike trio's: the child is killed and reaped then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from subprocess import CompletedProcess
+from typing import Any, Callable, List, Sequence, Tuple, Union
+
+import trio as _trio
+
+from . import _awaited
+from ._awaited import FIRST_LOOK, LONGEST_PAUSE
+
+__all__ = ["open_process", "run_process"]
+
+_Command = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", Sequence[Any]]
+
+# Before anything is put in their place.
+_open_process = _trio.lowlevel.open_process
+_run_process = _trio.run_process
+
+
+async def open_process(command: _Command, **options: Any) -> _trio.Process:
+    """As `trio.lowlevel.open_process`, on the calling thread.
+
+    >>> async def main():
+    ...     child = await open_process(["sh", "-c", "exit 3"])
+    ...     return await child.wait()
+    >>> _trio.run(main)
+    3
+    """
+    start: Callable[..., Any] = _awaited.rebound(
+        _open_process,
+        trio=_awaited.Names(_trio, to_thread=_awaited.Names(_trio.to_thread, run_sync=_start)),
+        subprocess=_awaited.standard_names,
+    )
+    process: _trio.Process = await start(command, **options)
+    deadline = getattr(process._proc, "_deadline", None)
+    if deadline is not None:
+        _trio.lowlevel.spawn_system_task(_keep_deadline, process._proc, deadline)
+    return process
+
+
+async def run_process(command: _Command, **options: Any) -> CompletedProcess[bytes]:
+    """As `trio.run_process`, on the calling thread.
+
+    >>> _trio.run(run_process, ["sh", "-c", "exit 3"])
+    Traceback (most recent call last):
+    subprocess.CalledProcessError: Command '['sh', '-c', 'exit 3']' returned non-zero exit status 3.
+    """
+    run: Callable[..., Any] = _awaited.rebound(_run_process, open_process=open_process)
+    done: CompletedProcess[bytes] = await run(command, **options)
+    return done
+
+
+async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
+    """In the place of trio's worker thread. It is a checkpoint, as that is."""
+    await _trio.lowlevel.checkpoint_if_cancelled()
+    popen = start()
+    if not isinstance(popen, _awaited.Popen):
+        # Another class is in the place of the standard one. It has waited.
+        await _trio.lowlevel.cancel_shielded_checkpoint()
+        return popen
+    try:
+        if popen.executed():
+            await _trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            await _until_executed(popen)
+    except BaseException:
+        if not popen.never_ran:
+            await _kill(popen)
+        raise
+    finally:
+        popen.settle()
+    return popen
+
+
+async def _until_executed(popen: _awaited.Popen) -> None:
+    pause = FIRST_LOOK
+    # A failed child's pipe ends a moment before it can be reaped. Then its pidfd is watched. If a
+    # tracer comes first, that is ready too early as well.
+    signs = [popen.exec_fd(), popen.pidfd(), -1]
+    while True:
+        if await _readable(signs[0], pause):
+            signs.pop(0)
+        else:
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if popen.executed():
+            return
+
+
+async def _readable(fd: int, seconds: float) -> bool:
+    """Waits until a descriptor is readable, but not longer than that; -1 never is."""
+    with _trio.move_on_after(seconds):
+        if fd == -1:
+            await _trio.sleep_forever()
+        else:
+            await _trio.lowlevel.wait_readable(fd)
+            return True
+    return False
+
+
+async def _kill(popen: _awaited.Popen) -> None:
+    """Ends and reaps the child of a start that nobody awaits any more."""
+    with contextlib.suppress(OSError):
+        popen.kill()
+    pause = FIRST_LOOK
+    fd = popen.pidfd()
+    with _trio.CancelScope(shield=True):
+        while popen.poll() is None:
+            if await _readable(fd, pause):
+                fd = -1
+            else:
+                pause = min(2 * pause, LONGEST_PAUSE)
+    for pipe in (popen.stdin, popen.stdout, popen.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+async def _keep_deadline(popen: Any, deadline: float) -> None:
+    await _trio.sleep(max(0.0, deadline - time.monotonic()))
+    popen._kill_all()
+
+
+def _patches() -> List[Tuple[object, str, object]]:
+    """What `forkless.install` replaces: the owner, the attribute and its new value."""
+    from trio import _subprocess
+
+    return [
+        (_trio.lowlevel, "open_process", open_process),
+        # The standard run_process calls it by this name.
+        (_subprocess, "open_process", open_process),
+    ]
+
+
+lowlevel: Any = _awaited.Names(_trio.lowlevel, open_process=open_process)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_trio, name)
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *dir(_trio)})
