@@ -65,13 +65,14 @@ def install() -> None:
     """
     if os.environ.get("FORKLESS") == "off":
         return
+    # Every import comes before the lock: another thread may be in one, and come for the lock.
+    from .subprocess import _patches
+
+    patches = [*_patches(), *_os_patches()]
     with _lock:
         if _finder in sys.meta_path:
             return
-        from .subprocess import _patches
-
-        _apply(_patches())
-        _apply(_os_patches())
+        _apply(patches)
         # Before what is imported by now is changed: an import in another thread is missed by none.
         sys.meta_path.insert(0, cast(Any, _finder))
     for name in _LATER:
@@ -114,25 +115,27 @@ def _apply(patches: Iterable[_Patch]) -> None:
     for owner, name, new in patches:
         # From the namespace itself: getattr would bind a method, and find an inherited one.
         old = vars(owner).get(name, _ABSENT)
-        if old is new:
+        if any(old is done[2] and owner is done[0] and name == done[1] for done in _changed):
+            # Another package's hook of the import may bring us here twice.
             continue
         setattr(owner, name, new)
         _changed.append((owner, name, new, old))
 
 
 def _patch_module(module: ModuleType) -> None:
-    """Changes a module of :data:`_LATER` that has been imported, once."""
-    with _lock:
-        if _finder not in sys.meta_path:
-            return
-        try:
-            _apply(_LATER[module.__name__](module))
-        except (AttributeError, ImportError) as error:
-            # The program is to run all the same.
-            import warnings
+    """Changes a module of :data:`_LATER` that has been imported."""
+    try:
+        patches = _LATER[module.__name__](module)
+    except (AttributeError, ImportError) as error:
+        # The program is to run all the same.
+        import warnings
 
-            text = "%s stays as it is, since it is not as expected: %s"
-            warnings.warn(text % (module.__name__, error), ForklessWarning, stacklevel=2)
+        text = "%s stays as it is, since it is not as expected: %s"
+        warnings.warn(text % (module.__name__, error), ForklessWarning, stacklevel=2)
+        return
+    with _lock:
+        if _finder in sys.meta_path:
+            _apply(patches)
 
 
 class _Finder:
@@ -181,9 +184,17 @@ _finder = _Finder()
 
 
 def _asyncio_patches(module: ModuleType) -> List[_Patch]:
+    ours = sys.modules.get("forkless.asyncio")
+    if ours is not None and not hasattr(ours, "_patches"):
+        # It is what imports asyncio just now, and is changed when it is complete.
+        return []
     from .asyncio import _patches
 
     return list(_patches())
+
+
+def _own_asyncio_patches(module: ModuleType) -> List[_Patch]:
+    return list(module._patches())
 
 
 # multiprocessing
@@ -433,7 +444,11 @@ def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
             )
         # Its child has those of them that stay open over an exec.
         keep = [fd for fd in pass_fds if _is_inheritable(fd)]
-        pid, fd, words = start_process(argv, cwd, env, echo, None, dimensions, keep)
+        try:
+            pid, fd, words = start_process(argv, cwd, env, echo, None, dimensions, keep)
+        except OSError:
+            # Its errors have texts of their own.
+            return standard.__get__(None, cls)(argv, cwd, env, echo, None, dimensions, pass_fds)
         child = cls(pid, fd)
         child.argv = words
         if env is not None:
@@ -455,7 +470,9 @@ def _is_inheritable(fd: int) -> bool:
 
 #: Modules that are changed when the program imports them.
 _LATER: Dict[str, Callable[[ModuleType], List[_Patch]]] = {
-    "asyncio.unix_events": _asyncio_patches,
+    # The package: its loops need all of it.
+    "asyncio": _asyncio_patches,
+    "forkless.asyncio": _own_asyncio_patches,
     "multiprocessing.util": _multiprocessing_patches,
     "pty": _pty_patches,
     "ptyprocess.ptyprocess": _ptyprocess_patches,

@@ -46,7 +46,7 @@ def main(arguments: List[str]) -> None:
     elif chosen == "-c":
         sys.argv[:] = ["-c", *arguments[2:]]
         _set_first_path("")
-        _execute(compile(arguments[1], "<string>", "exec"), {})
+        _execute(compile(arguments[1], "<string>", "exec", dont_inherit=True), {})
     else:
         _run_script(chosen, arguments[1:])
 
@@ -122,7 +122,7 @@ def _read(file: str) -> CodeType:
     if compiled is not None:
         return compiled
     with io.open_code(file) as opened:
-        return compile(opened.read(), file, "exec")
+        return compile(opened.read(), file, "exec", dont_inherit=True)
 
 
 def _loader(file: str) -> object:
