@@ -17,9 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
 /// What a failed start is to Python: the step's name, the thing, and the errno.
-pub(crate) type Failed = (&'static str, Option<String>, i32);
+type Failed = (&'static str, Option<String>, i32);
 
-pub(crate) fn failed(e: &SpawnError) -> Failed {
+fn failed(e: &SpawnError) -> Failed {
     (e.step().name(), e.what().map(String::from), e.raw_os_error().unwrap_or(0))
 }
 
@@ -104,7 +104,7 @@ fn connect(command: &mut Command, number: RawFd, from: RawFd) {
 }
 
 /// A start whose end is not known yet.
-pub(crate) struct Pending(Option<forkless::Child>);
+struct Pending(Option<forkless::Child>);
 
 impl Drop for Pending {
     fn drop(&mut self) {
@@ -245,12 +245,18 @@ fn spawn<'py>(
     }
     // The command is moved along: dropping it frees memory, for which no lock is needed.
     let started = py.detach(move || match blocking {
-        true => command.spawn().map(|child| Started::running(child, keep_pidfd)),
-        false => nonblocking::start(&mut command).map(|(child, exec)| Started::pending(child, exec)),
+        true => match command.spawn() {
+            Ok(child) => Ok(Started::running(child, keep_pidfd)),
+            Err(e) => Err(failed(&e)),
+        },
+        false => match nonblocking::start(&mut command) {
+            Ok((child, exec)) => Ok(Started::pending(child, exec)),
+            Err(e) => Err(e.parts()),
+        },
     });
     match started {
         Ok(started) => started.announce(py, owner.as_ref()),
-        Err(e) => Ok(failed(&e).into_pyobject(py)?.into_any()),
+        Err(failed) => Ok(failed.into_pyobject(py)?.into_any()),
     }
 }
 

@@ -1,15 +1,17 @@
 """The native functions with Python's classes around them: a start, its child, its error.
 
-Everything else of the package starts children through :func:`spawn`. It carries out what it is
-told; searches, defaults and messages are its caller's.
+Everything else of the package starts children through :func:`spawn`, or by the native function
+under it. Both carry out what they are told; searches, defaults and messages are their caller's.
 """
 
 from __future__ import annotations
 
 import os
-from typing import List, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Optional, Sequence, Tuple
 
 from . import _forkless
+
+__all__ = ["Child", "StepError", "spawn"]
 
 
 class StepError(Exception):
@@ -36,21 +38,27 @@ class StepError(Exception):
         return "%s%s: %s" % (self.step, thing, os.strerror(self.errno))
 
 
+# Bound here: at the interpreter's end a module's names may be gone before its objects.
+_close = os.close
+
+
 class Child:
     """A child that was started. Dropping it neither kills the child nor waits for it.
 
     `pidfd` is -1 where the kernel refuses pidfds or no descriptor was left, and after
-    :meth:`detach_pidfd`. It is closed with this object.
+    :meth:`detach_pidfd`. `exec_fd` is -1 after a start that waited for the exec. Otherwise it is
+    the reading end of a pipe, which ends when the child has executed its program or failed to. Both
+    are closed with this object.
     """
 
-    __slots__ = ("pid", "pidfd", "_pending", "_error", "__weakref__")
+    __slots__ = ("pid", "pidfd", "exec_fd", "_pending", "_error", "__weakref__")
 
-    pid: int
-    pidfd: int
-
-    def __init__(self, pid: int, pidfd: int, pending: Optional[object]) -> None:
+    def __init__(
+        self, pid: int, pidfd: int, exec_fd: int = -1, pending: Optional[object] = None
+    ) -> None:
         self.pid = pid
         self.pidfd = pidfd
+        self.exec_fd = exec_fd
         self._pending = pending
         self._error: Optional[StepError] = None
 
@@ -59,31 +67,49 @@ class Child:
         fd, self.pidfd = self.pidfd, -1
         return fd
 
-    def start_error(self) -> Optional[StepError]:
-        """After a start with ``blocking=False``: why the child never executed its program.
+    def detach_exec_fd(self) -> int:
+        """Hands `exec_fd` over: from here on the caller closes it."""
+        fd, self.exec_fd = self.exec_fd, -1
+        return fd
 
-        None where it did, and as long as nothing is known. It can be asked for once the pidfd is
-        readable, or once the descriptor `until_exec` is closed in the child. It never waits. A
-        child that failed is reaped by this call; one that has executed its program is not.
+    def executed(self) -> bool:
+        """Whether the program runs or has run; False as long as nothing is known. Never waits.
+
+        Raises the StepError of a child that failed before its exec; that child is then reaped.
         """
-        if self._error is None and self._pending is not None:
-            answer = _forkless.start_error(self._pending)
-            if answer is not None:
-                self._error = StepError(*answer)
-                self._pending = None
-        return self._error
+        if self._error is not None:
+            raise self._error
+        if self._pending is None:
+            return True
+        answer = _forkless.executed(self._pending)
+        if answer is None:
+            return False
+        self._pending = None
+        if answer is not True:
+            self._error = StepError(*answer)
+            raise self._error
+        return True
+
+    def start_error(self) -> Optional[StepError]:
+        """As :meth:`executed`, with the error as an answer; None for both other answers."""
+        try:
+            self.executed()
+        except StepError as error:
+            return error
+        return None
+
+    def close(self, _close=_close) -> None:  # type: ignore[no-untyped-def]
+        """Closes the descriptors that this object still has."""
+        for fd in (self.detach_pidfd(), self.detach_exec_fd()):
+            if fd != -1:
+                try:
+                    _close(fd)
+                except OSError:
+                    pass
 
     def __del__(self) -> None:
-        fd, self.pidfd = getattr(self, "pidfd", -1), -1
-        if fd != -1:
-            try:
-                _close(fd)
-            except OSError:
-                pass
-
-
-# At the interpreter's end a module's names may be gone before its objects.
-_close = os.close
+        if hasattr(self, "exec_fd"):
+            self.close()
 
 
 def spawn(
@@ -98,9 +124,9 @@ def spawn(
     restore_signals: bool,
     setsid: bool,
     process_group: int = -1,
-    gid: Optional[int],
-    groups: Optional[Sequence[int]],
-    uid: Optional[int],
+    gid: Optional[int] = None,
+    groups: Optional[Sequence[int]] = None,
+    uid: Optional[int] = None,
     umask: int = -1,
     rlimits: Sequence[Tuple[int, int, int]] = (),
     pdeathsig: int = 0,
@@ -111,28 +137,48 @@ def spawn(
     scheduler: Optional[Tuple[int, int]] = None,
     setctty: int = -1,
     blocking: bool = True,
-    until_exec: int = -1,
     owner: Optional[object] = None,
 ) -> Child:
     """Starts a child without fork, with the lock of the interpreter released.
 
-    `executables` are tried in their order, and no search is made. `env` has entries ``NAME=value``;
-    None hands on the environment of the process. `fds` are pairs of a number in the child and this
-    process's descriptor, -1 to close the number. `keep` are further descriptors that keep their
-    numbers. Without `close_fds` the child gets all that are inheritable, too.
+    Every sequence is a list or a tuple. `executables` are tried in their order, and no search is
+    made. `env` has entries ``NAME=value``; None hands on the environment of the process. `fds` are
+    pairs of a number in the child and this process's descriptor, -1 to close the number. `keep` are
+    further descriptors that keep their numbers. Without `close_fds` the child gets all that are
+    inheritable, too.
 
-    With ``blocking=False`` it returns as soon as the process exists; see :meth:`Child.start_error`.
-    `until_exec` is then a descriptor, the writing end of a pipe say, that the child holds until it
-    executes its program or fails, and no longer.
+    With ``blocking=False`` it returns as soon as the process exists; see :attr:`Child.exec_fd` and
+    :meth:`Child.executed`.
 
     `owner` gets the attributes `pid` and `_child_created` before a signal handler can run.
 
     Raises StepError, and ValueError for a NUL byte.
     """
     started = _forkless.spawn(
-        argv, executables, env, cwd, fds, close_fds, keep, restore_signals, setsid, process_group,
-        gid, groups, uid, umask, rlimits, pdeathsig, no_new_privs, cgroup, nice, affinity,
-        scheduler, setctty, blocking, until_exec, owner,
+        argv,
+        executables,
+        env,
+        cwd,
+        fds,
+        close_fds,
+        keep,
+        restore_signals,
+        setsid,
+        process_group,
+        gid,
+        groups,
+        uid,
+        umask,
+        rlimits,
+        pdeathsig,
+        no_new_privs,
+        cgroup,
+        nice,
+        affinity,
+        scheduler,
+        setctty,
+        blocking,
+        owner,
     )
     if isinstance(started[0], str):
         raise StepError(*started)

@@ -1,0 +1,203 @@
+"""Children that lead a process group: signals to all of it, and deadlines that kill all of it.
+
+A group's number may come to mean another group once its leader has been waited for and no member is
+left. So a signal goes by the leader's pidfd (Linux 6.9 and later), or by the number as long as the
+leader has not been waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import os
+import select
+import signal
+import threading
+import time
+from typing import Any, Callable, List, Optional
+
+from ._native import Child
+
+PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
+
+
+class Leader:
+    """A child that leads a process group."""
+
+    __slots__ = ("child", "lock", "reaped", "seconds", "moment", "entry", "expired", "told", "quiet")
+
+    def __init__(self, child: Child, lock: Any, seconds: Optional[float]) -> None:
+        self.child = child
+        #: Popen's own: held by whoever reaps the child.
+        self.lock = lock
+        self.reaped = False
+        #: The deadline as it was given, and its moment by time.monotonic().
+        self.seconds = seconds
+        self.moment = None if seconds is None else time.monotonic() + seconds
+        #: The watch's.
+        self.entry: Optional[List[Any]] = None
+        #: Whether the deadline has killed something, and whether that has been told.
+        self.expired = False
+        self.told = False
+        #: communicate() tells it, with the output; the wait in it does not.
+        self.quiet = False
+
+    def signal(self, number: int) -> bool:
+        """Sends a signal to the group. False where nobody is left in it.
+
+        Raises PermissionError as os.killpg() does.
+        """
+        if self.child.pidfd != -1:
+            try:
+                signal.pidfd_send_signal(
+                    self.child.pidfd, number, None, PIDFD_SIGNAL_PROCESS_GROUP
+                )
+                return True
+            except ProcessLookupError:
+                # A child that has not got as far as its group is all of it.
+                return self._signal_alone(number)
+            except OSError as error:
+                # A kernel before 6.9, or a filter. EPERM of the kernel's own comes again below.
+                if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EPERM):
+                    raise
+        if self._signal_number(os.killpg, number):
+            return True
+        return self._signal_alone(number)
+
+    def _signal_alone(self, number: int) -> bool:
+        # A zombie takes any signal.
+        return not self.has_ended() and self._signal_number(os.kill, number)
+
+    def _signal_number(self, send: Callable[[int, int], None], number: int) -> bool:
+        # Not a blocking one: a signal's handler may be here in the midst of a wait of its own
+        # thread. Without the lock the moment between waitpid() and `reaped` is left, as with the
+        # standard send_signal().
+        held = self.lock.acquire(False)
+        try:
+            if self.reaped:
+                return False
+            send(self.child.pid, number)
+            return True
+        except ProcessLookupError:
+            return False
+        finally:
+            if held:
+                self.lock.release()
+
+    def has_ended(self) -> bool:
+        """Whether the child has ended, reaped or not; False where that cannot be told."""
+        return self.child.pidfd != -1 and _readable(self.child.pidfd, 0)
+
+    def wait_without_lock(self, timeout: Optional[float]) -> bool:
+        """Waits until the child can be reaped. False when the time is over.
+
+        A blocking waitpid() holds the lock, and then no other thread could signal the group by its
+        number.
+        """
+        if self.reaped:
+            return True
+        if self.child.pidfd == -1:
+            return True
+        return _readable(self.child.pidfd, timeout)
+
+    def expire(self) -> None:
+        """The deadline: kills the group."""
+        # Before the signal: whoever waits wakes up by it, and looks. Of a child that has ended in
+        # time only the output can be cut off, while somebody reads it.
+        self.expired = self.quiet or not (self.reaped or self.has_ended())
+        try:
+            self.signal(signal.SIGKILL)
+        except OSError:
+            # The group has changed its user: nothing can be done about it.
+            self.expired = False
+
+    def reap(self) -> None:
+        """Called with the lock held, when the child has been reaped."""
+        self.reaped = True
+        if self.entry is None or self.expired:
+            return
+        try:
+            if self.child.pidfd != -1:
+                signal.pidfd_send_signal(self.child.pidfd, 0, None, PIDFD_SIGNAL_PROCESS_GROUP)
+                return
+        except OSError:
+            pass
+        # Nobody is left to kill, or nobody that could be: the watch need not keep the pidfd. By
+        # one assignment, since a finalizer may be here in the midst of `_Watch.add`.
+        self.entry[2] = None
+
+
+def _readable(fd: int, timeout: Optional[float]) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    if timeout is None:
+        return bool(poller.poll())
+    return bool(poller.poll(max(0.0, timeout) * 1000))
+
+
+class _Watch:
+    """One thread that kills the groups whose deadlines have come. It ends when it has none."""
+
+    def __init__(self) -> None:
+        # Reentrant: a signal's handler may start a child with a deadline in the midst of `add`.
+        self.condition = threading.Condition(threading.RLock())
+        # Lists of the moment, a number that keeps equal moments apart, and the leader or None.
+        self.queue: List[List[Any]] = []
+        self.serial = itertools.count()
+        self.thread: Optional[threading.Thread] = None
+
+    def add(self, leader: Leader) -> None:
+        assert leader.moment is not None
+        leader.entry = [leader.moment, next(self.serial), leader]
+        with self.condition:
+            heapq.heappush(self.queue, leader.entry)
+            if self.thread is None:
+                self.thread = self._start()
+            elif self.queue[0] is leader.entry:
+                self.condition.notify()
+
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="forkless deadlines", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # A subinterpreter may have no daemon threads: it waits at its end for the last deadline.
+            thread = threading.Thread(target=self._run, name="forkless deadlines", daemon=False)
+            thread.start()
+        return thread
+
+    def _run(self) -> None:
+        while True:
+            with self.condition:
+                while self.queue and self.queue[0][2] is None:
+                    heapq.heappop(self.queue)
+                if not self.queue:
+                    self.thread = None
+                    return
+                left = self.queue[0][0] - time.monotonic()
+                if left > 0:
+                    # A limit, since threading refuses a time that no clock reaches.
+                    self.condition.wait(min(left, 3600.0))
+                    continue
+                leader = heapq.heappop(self.queue)[2]
+            if leader is not None:
+                leader.expire()
+            del leader
+
+
+_watch = _Watch()
+
+
+def watch(leader: Leader) -> None:
+    """Kills the group at the leader's deadline, whether anybody waits for the child or not."""
+    _watch.add(leader)
+
+
+def _after_fork() -> None:
+    # The thread stayed in the parent, and so did the children.
+    global _watch
+    _watch = _Watch()
+
+
+os.register_at_fork(after_in_child=_after_fork)

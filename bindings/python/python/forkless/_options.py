@@ -1,0 +1,227 @@
+"""The keyword arguments that `Popen` has beyond the standard ones: their values, checked, and what
+each means for a start.
+
+They stand for what a `preexec_fn` would do; see :mod:`forkless.subprocess` for each. Nothing here
+starts anything.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from ._native import StepError
+
+# RLIM_INFINITY as the kernel has it. Python's module `resource` has -1.
+_UNLIMITED = 2**64 - 1
+
+NAMES: FrozenSet[str] = frozenset(
+    (
+        "affinity",
+        "cgroup",
+        "deadline",
+        "fds",
+        "kill_group",
+        "nice",
+        "no_new_privs",
+        "pdeathsig",
+        "rlimits",
+        "scheduler",
+        "setctty",
+    )
+)
+
+
+class Options:
+    """What was given of :data:`NAMES`."""
+
+    __slots__ = ("native", "fds", "deadline", "kill_group", "setctty", "process_group", "given")
+
+    def __init__(self) -> None:
+        #: Keyword arguments of the native spawn.
+        self.native: Dict[str, Any] = {}
+        #: Pairs of a number in the child and a descriptor of this process, -1 to close the number.
+        self.fds: List[Tuple[int, int]] = []
+        #: Seconds from the start.
+        self.deadline: Optional[float] = None
+        self.kill_group = False
+        self.setctty = -1
+        #: Where the running version's own Popen has no `process_group` yet.
+        self.process_group: Optional[int] = None
+        #: The names, for messages.
+        self.given: List[str] = []
+
+    @property
+    def leads_group(self) -> bool:
+        """Whether the child must lead a process group, so that all of it can be killed."""
+        return self.kill_group or self.deadline is not None
+
+
+def take(given: Dict[str, Any]) -> Options:
+    """Takes the options out of `given`. One that is None counts as not given."""
+    options = Options()
+    for name in sorted(NAMES.intersection(given)):
+        value = given.pop(name)
+        if value is None:
+            continue
+        options.given.append(name)
+        _TAKE[name](options, value)
+    return options
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError("%s must be an integer, not %r" % (name, value)) from None
+
+
+def _within(name: str, value: Any, low: int, high: int) -> int:
+    number = _integer(name, value)
+    if not low <= number <= high:
+        raise ValueError("%s must be %d to %d, not %d" % (name, low, high, number))
+    return number
+
+
+def _limit(resource: int, value: Any) -> int:
+    number = _integer("rlimits: a limit of resource %d" % resource, value)
+    if number == -1:
+        return _UNLIMITED
+    if not 0 <= number <= _UNLIMITED:
+        raise ValueError(
+            "rlimits: a limit of resource %d must not be negative (RLIM_INFINITY for none), not %d"
+            % (resource, number)
+        )
+    return number
+
+
+def _rlimits(options: Options, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            "rlimits must be a mapping of resource.RLIMIT_* to (soft, hard) or one number for both,"
+            " not %r" % (value,)
+        )
+    limits = []
+    for resource, limit in value.items():
+        resource = _integer("rlimits: a resource", resource)
+        try:
+            soft, hard = limit
+        except TypeError:
+            soft = hard = limit
+        except ValueError:
+            raise ValueError(
+                "rlimits: resource %d needs (soft, hard) or one number, not %r" % (resource, limit)
+            ) from None
+        limits.append((resource, _limit(resource, soft), _limit(resource, hard)))
+    options.native["rlimits"] = limits
+
+
+def _pdeathsig(options: Options, value: Any) -> None:
+    options.native["pdeathsig"] = _within("pdeathsig", value, 0, 64)
+
+
+def _no_new_privs(options: Options, value: Any) -> None:
+    options.native["no_new_privs"] = bool(value)
+
+
+def _cgroup(options: Options, value: Any) -> None:
+    options.native["cgroup"] = os.fsencode(value)
+
+
+def _nice(options: Options, value: Any) -> None:
+    options.native["nice"] = _within("nice", value, -20, 19)
+
+
+def _affinity(options: Options, value: Any) -> None:
+    cpus = [_within("affinity: a CPU", cpu, 0, (1 << 16) - 1) for cpu in value]
+    if not cpus:
+        raise ValueError("affinity must name a CPU, see os.sched_getaffinity(0)")
+    options.native["affinity"] = cpus
+
+
+def _scheduler(options: Options, value: Any) -> None:
+    try:
+        policy, priority = value
+    except TypeError:
+        policy, priority = value, 0
+    except ValueError:
+        raise ValueError(
+            "scheduler must be os.SCHED_* or (os.SCHED_*, priority), not %r" % (value,)
+        ) from None
+    options.native["scheduler"] = (
+        _integer("scheduler: a policy", policy),
+        _integer("scheduler: a priority", priority),
+    )
+
+
+def _setctty(options: Options, value: Any) -> None:
+    if value is False:
+        return
+    options.setctty = 0 if value is True else _within("setctty", value, 0, 2**31 - 1)
+
+
+def _fds(options: Options, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            "fds must be a mapping of the child's number to a descriptor or file, not %r" % (value,)
+        )
+    for child, parent in value.items():
+        child = _within("fds: a number in the child", child, 0, 2**30 - 1)
+        if parent is None:
+            number = -1
+        elif hasattr(parent, "fileno"):
+            number = parent.fileno()
+        else:
+            number = _within("fds: the descriptor for %d" % child, parent, -1, 2**31 - 1)
+        options.fds.append((child, number))
+
+
+def _deadline(options: Options, value: Any) -> None:
+    seconds = float(value)
+    if not seconds >= 0:
+        raise ValueError("deadline must be a number of seconds from the start, not %r" % (value,))
+    options.deadline = seconds
+
+
+def _kill_group(options: Options, value: Any) -> None:
+    options.kill_group = bool(value)
+
+
+_TAKE = {
+    "affinity": _affinity,
+    "cgroup": _cgroup,
+    "deadline": _deadline,
+    "fds": _fds,
+    "kill_group": _kill_group,
+    "nice": _nice,
+    "no_new_privs": _no_new_privs,
+    "pdeathsig": _pdeathsig,
+    "rlimits": _rlimits,
+    "scheduler": _scheduler,
+    "setctty": _setctty,
+}
+
+# What to do about a step of ours that failed. The standard options' steps have the standard
+# module's messages.
+_ADVICE = {
+    "affinity": "affinity: no CPU of these may be used, see os.sched_getaffinity(0)",
+    "cgroup": "cgroup: the directory must be a cgroup's that this user may write to",
+    "death_signal": "pdeathsig: from a thread with a PID namespace of its own it cannot be set",
+    "nice": "nice: a lower value than now needs CAP_SYS_NICE or RLIMIT_NICE",
+    "no_new_privs": "no_new_privs: the kernel refused it",
+    "rlimit": "rlimits: a hard limit above the present one needs CAP_SYS_RESOURCE",
+    "scheduler": "scheduler: a real-time policy needs CAP_SYS_NICE or RLIMIT_RTPRIO",
+    "terminal": "setctty: the number must be a terminal that no other session has",
+}
+
+
+def own_error(error: StepError) -> Optional[OSError]:
+    """The exception for a step that belongs to an option of ours; None for any other step."""
+    advice = _ADVICE.get(error.step)
+    if advice is None:
+        return None
+    message = "%s (%s)" % (os.strerror(error.errno), advice)
+    if error.what is None:
+        return OSError(error.errno, message)
+    return OSError(error.errno, message, error.what)

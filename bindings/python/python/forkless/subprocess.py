@@ -1,0 +1,588 @@
+"""The standard module `subprocess`, without fork.
+
+All names, behaviour, exceptions and messages are those of the running version's own module. The
+exceptions and `CompletedProcess` are the very same classes, and `Popen` is a subclass of the
+standard one. Only the start of a child is different: forkless creates it in this process's memory,
+with the interpreter's lock released, at a cost that does not grow with that memory.
+
+>>> import resource
+>>> from forkless import subprocess
+>>> subprocess.run(["sh", "-c", "ulimit -n; umask"], rlimits={resource.RLIMIT_NOFILE: 99},
+...                umask=0o27, capture_output=True, text=True).stdout.split()
+['99', '0027']
+
+`Popen`, and with it `run`, `call`, `check_call` and `check_output`, take more keyword arguments:
+
+==================  ================================================================================
+`rlimits`           ``{resource.RLIMIT_CPU: (soft, hard), ...}``, or one number for both; set before
+                    the user changes
+`pdeathsig`         the signal that the child gets when this process (not thread) ends
+`no_new_privs`      no program that the child executes gains privileges
+`cgroup`            directory of the cgroup that the child is born in
+`nice`              nice value, -20 to 19, absolute
+`affinity`          the CPUs that the child may run on
+`scheduler`         ``os.SCHED_BATCH``, or with a priority ``(os.SCHED_FIFO, 10)``
+`setctty`           the child's number of the terminal that becomes its controlling one; True for 0;
+                    makes a new session
+`fds`               ``{child's number: descriptor or file}``, any to any; None closes the number
+`deadline`          seconds from the start until SIGKILL for the child and all that it has started,
+                    as far as they stay in its process group, whether anybody waits or not
+`kill_group`        `kill`, `terminate` and `send_signal`, and so each timeout, reach the child's
+                    whole process group
+==================  ================================================================================
+
+With `deadline` or `kill_group` the child leads a process group of its own (as with
+``process_group=0``), so Ctrl-C at the terminal reaches only this process. `run`, `wait` and
+`communicate` raise `TimeoutExpired` when the deadline has killed the child.
+
+`preexec_fn` works as ever, by a fork of the standard module's, with a `ForklessWarning` the first
+time. A program under a debugger that patches `_posixsubprocess.fork_exec` starts its children by
+that, too.
+"""
+
+import subprocess as _standard
+import sys
+import types
+
+import _posixsubprocess
+
+from . import _forkless
+from ._native import Child as _Child
+from ._native import StepError as _StepError
+from ._options import NAMES as _OPTIONS
+from ._options import own_error as _own_error
+from ._options import take as _take_options
+
+__all__ = list(_standard.__all__)
+
+
+def _rebind(function):
+    """The function with this module's names in place of the standard module's.
+
+    So what a program puts in place of a name here (`forkless.subprocess.Popen`, say) is what the
+    functions here use.
+    """
+    new = types.FunctionType(
+        function.__code__,
+        globals(),
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    new.__kwdefaults__ = function.__kwdefaults__
+    new.__doc__ = function.__doc__
+    new.__qualname__ = function.__qualname__
+    new.__annotations__ = function.__annotations__
+    new.__dict__.update(function.__dict__)
+    return new
+
+
+def _is_standard(value):
+    return type(value) is types.FunctionType and value.__globals__ is vars(_standard)
+
+
+def _adopt():
+    """Takes over every name of the standard module, private ones included."""
+    own = globals()
+    for name, value in vars(_standard).items():
+        if name not in own:
+            own[name] = _rebind(value) if _is_standard(value) else value
+
+
+_adopt()
+
+# The names that the functions below use.
+os = _standard.os
+signal = _standard.signal
+PIPE = _standard.PIPE
+SubprocessError = _standard.SubprocessError
+TimeoutExpired = _standard.TimeoutExpired
+
+# Of Popen._execute_child in the order of the running version.
+_STANDARD_PARAMETERS = _standard.Popen._execute_child.__code__.co_varnames[
+    1 : _standard.Popen._execute_child.__code__.co_argcount
+]
+_OWN_PARAMETERS = (
+    "args executable preexec_fn close_fds pass_fds cwd env startupinfo creationflags shell"
+    " p2cread p2cwrite c2pread c2pwrite errread errwrite"
+    " restore_signals gid gids uid umask start_new_session process_group"
+).split()
+_KNOWS_PROCESS_GROUP = "process_group" in _STANDARD_PARAMETERS
+
+# From 3.11 or a later patch on, an error before the exec, but for the directory's, names no file.
+_NAMES_FILE_ALWAYS = "noexec:chdir" not in _standard.Popen._execute_child.__code__.co_consts
+
+_NO_FDS = ()
+_PATH_SEPARATOR = ord("/")
+_ID_MAX = 2**32 - 2
+_genuine_get_exec_path = os.get_exec_path
+_C_FUNCTION = type(_posixsubprocess.fork_exec)
+
+
+def _fork_exec_is_patched():
+    """Whether a debugger, a tracer or a test has put something in fork_exec's place."""
+    if type(_posixsubprocess.fork_exec) is not _C_FUNCTION:
+        return True
+    for names in (globals(), vars(_standard)):
+        function = names.get("_fork_exec")
+        if function is not None and type(function) is not _C_FUNCTION:
+            return True
+    return False
+
+
+def _environment(env):
+    entries = []
+    encode = os.fsencode
+    for name, value in env.items():
+        name = encode(name)
+        if b"=" in name:
+            raise ValueError("illegal environment variable name")
+        entries.append(name + b"=" + encode(value))
+    return entries
+
+
+def _executables(program, env):
+    """The files to try, in their order."""
+    if _PATH_SEPARATOR in program:
+        return (program,)
+    if env is None and os.get_exec_path is _genuine_get_exec_path:
+        # The same without its handling of warnings, which takes as long as all the rest here.
+        path = os.environ.get("PATH")
+        path = (os.defpath if path is None else path).split(os.pathsep)
+    else:
+        path = os.get_exec_path(env)
+    return [os.path.join(os.fsencode(directory), program) for directory in path]
+
+
+def _kept(pass_fds):
+    numbers = sorted(map(int, set(pass_fds)))
+    # Twice the same number is only possible if it was not an int.
+    for before, number in zip([-1] + numbers, numbers):
+        if not before < number < 2**31:
+            raise ValueError("bad value(s) in fds_to_keep")
+    return numbers
+
+
+def _id(number, kind):
+    if number > _ID_MAX:
+        raise OverflowError("%s is greater than maximum" % kind)
+    return number
+
+
+def _groups(numbers):
+    if len(numbers) > os.sysconf("SC_NGROUPS_MAX"):
+        raise ValueError("too many extra_groups")
+    for number in numbers:
+        if number > _ID_MAX:
+            raise ValueError("invalid group id")
+    return numbers
+
+
+_warned_of_preexec_fn = False
+
+
+def _warn_of_preexec_fn(function):
+    global _warned_of_preexec_fn
+    if _warned_of_preexec_fn:
+        return
+    _warned_of_preexec_fn = True
+    from ._preexec import advice
+
+    # To the first line that is neither here nor in the standard module.
+    level, frame = 1, sys._getframe()
+    inside = (__file__, _standard.__file__)
+    while frame is not None and frame.f_code.co_filename in inside:
+        level, frame = level + 1, frame.f_back
+    _standard.warnings.warn(advice(function), _forkless_warning(), level)
+
+
+def _forkless_warning():
+    from . import ForklessWarning
+
+    return ForklessWarning
+
+
+#: Class attributes, for instances that were made otherwise.
+_DEFAULTS = {
+    # What was given of the options of ours.
+    "_options": None,
+    # False in a subclass of an event loop's: `_execute_child` then returns as soon as the child
+    # exists, and `_child` tells of its exec.
+    "_blocking": True,
+    # The native child, where it is still needed: without `_blocking`, or to signal a group.
+    "_child": None,
+    # The process group that the child leads, where it is to be signalled.
+    "_leader": None,
+    # The deadline by time.monotonic().
+    "_deadline": None,
+    # A shell line that runs without its shell.
+    "_line": None,
+}
+
+
+def _methods(standard):
+    """The methods of Popen that differ from the standard ones, around those in `standard`."""
+    standard_init = standard["__init__"]
+    standard_execute_child = standard["_execute_child"]
+    standard_handle_exitstatus = standard["_handle_exitstatus"]
+    standard_send_signal = standard["send_signal"]
+    standard_wait = standard["wait"]
+    standard_wait_within = standard["_wait"]
+    standard_communicate = standard["communicate"]
+
+    def __init__(self, *args, **kwargs):
+        if not _OPTIONS.isdisjoint(kwargs):
+            self._options = _take_options(kwargs)
+        if not _KNOWS_PROCESS_GROUP and "process_group" in kwargs:
+            self._options = _with_process_group(self._options, kwargs.pop("process_group"))
+        standard_init(self, *args, **kwargs)
+
+    # For inspect.signature() and help().
+    __init__.__wrapped__ = standard_init
+    __init__.__doc__ = standard_init.__doc__
+
+    def _execute_child(
+        self,
+        args,
+        executable,
+        preexec_fn,
+        close_fds,
+        pass_fds,
+        cwd,
+        env,
+        startupinfo,
+        creationflags,
+        shell,
+        p2cread,
+        p2cwrite,
+        c2pread,
+        c2pwrite,
+        errread,
+        errwrite,
+        restore_signals,
+        gid,
+        gids,
+        uid,
+        umask,
+        start_new_session,
+        process_group=-1,
+    ):
+        options = self._options
+        if options is not None and options.process_group is not None:
+            process_group = options.process_group
+        if preexec_fn is not None or (options is None and _fork_exec_is_patched()):
+            if options is not None:
+                raise ValueError(
+                    "preexec_fn forks, and cannot go together with %s: see the options in place of"
+                    " it in the documentation of forkless.subprocess"
+                    % ", ".join(options.given or ["process_group"])
+                )
+            if preexec_fn is not None:
+                _warn_of_preexec_fn(preexec_fn)
+            given = locals()
+            return standard_execute_child(self, *[given[name] for name in _STANDARD_PARAMETERS])
+
+        user_executable = executable
+        if type(args) is list:
+            args = args[:]
+        elif isinstance(args, (str, bytes)):
+            args = [args]
+        elif isinstance(args, os.PathLike):
+            if shell:
+                raise TypeError("path-like args is not allowed when shell is true")
+            args = [args]
+        else:
+            args = list(args)
+        if shell:
+            args[:0] = [executable or "/bin/sh", "-c"]
+        if executable is None:
+            executable = args[0]
+
+        sys.audit("subprocess.Popen", executable, args, cwd, env)
+
+        encode = os.fsencode
+        entries = None if env is None else _environment(env)
+        files = _executables(encode(executable), env)
+        keep = _kept(pass_fds) if pass_fds else _NO_FDS
+        argv = [encode(arg) for arg in args]
+        directory = None if cwd is None else encode(cwd)
+        if gids is not None:
+            gids = _groups(gids)
+        if gid is not None:
+            gid = _id(gid, "gid")
+        if uid is not None:
+            uid = _id(uid, "uid")
+
+        fds = []
+        if p2cread != -1:
+            fds.append((0, p2cread))
+        if c2pwrite != -1:
+            fds.append((1, c2pwrite))
+        if errwrite != -1:
+            fds.append((2, errwrite))
+
+        more = {}
+        if options is not None:
+            more = options.native
+            process_group = _group_for(options, start_new_session, process_group)
+            _connect(options.fds, fds, keep)
+            if options.setctty >= 0:
+                more = dict(more, setctty=options.setctty)
+
+        if shell and len(args) == 3:
+            line = _direct_line(
+                self,
+                argv,
+                user_executable,
+                pass_fds,
+                start_new_session
+                or process_group >= 0
+                or gid is not None
+                or gids is not None
+                or uid is not None
+                or umask >= 0
+                or options is not None,
+                env=entries,
+                cwd=directory,
+                stdin=p2cread,
+                stdout=c2pwrite,
+                stderr=errwrite,
+                close_fds=close_fds,
+                restore_signals=restore_signals,
+            )
+            if line is not None:
+                self._line = line
+                self.pid = line.pid
+                self._child_created = True
+                self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+                return
+
+        blocking = self._blocking
+        leads = options is not None and options.leads_group
+        started = _forkless.spawn(
+            argv,
+            files,
+            entries,
+            directory,
+            fds,
+            bool(close_fds),
+            keep,
+            bool(restore_signals),
+            bool(start_new_session),
+            process_group,
+            gid,
+            gids,
+            uid,
+            umask,
+            blocking=blocking,
+            owner=self,
+            keep_pidfd=leads or not blocking,
+            **more,
+        )
+        if type(started[0]) is str:
+            self._names = (executable, cwd)
+            raise self._start_exception(_StepError(*started))
+        if not blocking:
+            self._names = (executable, cwd)
+            self._child = _Child(*started)
+        if leads:
+            _lead(self, started, options)
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+    if tuple(_OWN_PARAMETERS[: len(_STANDARD_PARAMETERS)]) != _STANDARD_PARAMETERS:
+        # Another order in a version to come: by name, as far as the names are known.
+        by_name = _execute_child
+
+        def _execute_child(self, *args):
+            given = dict(zip(_STANDARD_PARAMETERS, args))
+            return by_name(self, **given)
+
+    def _start_exception(self, error):
+        """The exception that the standard module raises where a start has failed at this step."""
+        own = _own_error(error)
+        if own is not None:
+            own.__cause__ = error
+            return own
+        executable, cwd = self._names
+        message = os.strerror(error.errno)
+        if error.step == "command":
+            return ValueError(str(error.what))
+        if error.step in ("clone", "pipe", "stack"):
+            return OSError(error.errno, message)
+        if error.step == "exec":
+            return OSError(error.errno, message, executable)
+        if error.step == "chdir":
+            return OSError(error.errno, message, cwd)
+        if _NAMES_FILE_ALWAYS:
+            return OSError(error.errno, message, executable)
+        return OSError(error.errno, message)
+
+    def _kill_all(self):
+        """SIGKILL to the child's group where it leads one for that, else to the child."""
+        if self._leader is None:
+            standard_send_signal(self, signal.SIGKILL)
+        else:
+            self._leader.signal(signal.SIGKILL)
+
+    # Called by a finalizer: at the interpreter's end the module's names may be gone.
+    def _handle_exitstatus(self, sts, *rest):
+        line = self._line
+        if line is not None:
+            sts = line.end(sts)
+        standard_handle_exitstatus(self, sts, *rest)
+        leader = self._leader
+        if leader is not None:
+            leader.reap()
+
+    def send_signal(self, sig):
+        leader = self._leader
+        if leader is not None and self._options.kill_group:
+            self.poll()
+            leader.signal(sig)
+            return
+        line = self._line
+        if line is not None:
+            line.sent(sig)
+        standard_send_signal(self, sig)
+
+    send_signal.__doc__ = standard_send_signal.__doc__
+
+    def _wait(self, timeout):
+        leader = self._leader
+        if leader is not None and self.returncode is None:
+            if not leader.wait_without_lock(timeout):
+                raise TimeoutExpired(self.args, timeout)
+        return standard_wait_within(self, timeout)
+
+    def wait(self, timeout=None):
+        code = standard_wait(self, timeout)
+        leader = self._leader
+        if leader is not None and leader.expired and code == -9 and not leader.quiet:
+            _tell_deadline(self, leader, None, None)
+        return code
+
+    wait.__doc__ = standard_wait.__doc__
+
+    def communicate(self, input=None, timeout=None):
+        leader = self._leader
+        if leader is None or leader.seconds is None:
+            return standard_communicate(self, input, timeout)
+        leader.quiet = True
+        try:
+            output, errors = standard_communicate(self, input, timeout)
+        finally:
+            leader.quiet = False
+        if leader.expired:
+            _tell_deadline(self, leader, output, errors)
+        return output, errors
+
+    communicate.__doc__ = standard_communicate.__doc__
+
+    methods = locals()
+    return {
+        name: methods[name]
+        for name in (
+            "__init__",
+            "_execute_child",
+            "_start_exception",
+            "_kill_all",
+            "_handle_exitstatus",
+            "send_signal",
+            "_wait",
+            "wait",
+            "communicate",
+        )
+    }
+
+
+def _tell_deadline(self, leader, output, errors):
+    if not leader.told:
+        leader.told = True
+        raise TimeoutExpired(self.args, leader.seconds, output, errors)
+
+
+def _with_process_group(options, group):
+    if options is None:
+        options = _take_options({})
+    options.process_group = -1 if group is None else group
+    return options
+
+
+def _group_for(options, start_new_session, process_group):
+    """The process group, where the child may have to lead one."""
+    if not options.leads_group or start_new_session or options.setctty >= 0 or process_group == 0:
+        return process_group
+    if process_group > 0:
+        raise ValueError(
+            "process_group: a child with a deadline or kill_group leads a group of its own:"
+            " leave process_group out, or give 0"
+        )
+    return 0
+
+
+def _connect(mapping, fds, keep):
+    taken = {number for number, _ in fds}.union(keep)
+    for number, parent in mapping:
+        if number in taken:
+            raise ValueError(
+                "fds: number %d is given by another argument as well (stdin, stdout, stderr or"
+                " pass_fds): leave one of them out" % number
+            )
+        fds.append((number, parent))
+
+
+def _direct_line(self, argv, executable, pass_fds, other_options, **rest):
+    """Starts the line without its shell, where that is the same: else None."""
+    from . import _shell
+
+    if not _shell.may_be_direct(
+        preexec_fn=None,
+        pass_fds=pass_fds,
+        executable=executable,
+        line_count=1,
+        other_options=other_options or not self._blocking,
+    ):
+        return None
+    return _shell.start(argv[2], **rest)
+
+
+def _lead(self, started, options):
+    from . import _group
+
+    # The pidfd has one owner.
+    child = self._child if self._child is not None else _Child(*started)
+    self._leader = leader = _group.Leader(child, self._waitpid_lock, options.deadline)
+    self._deadline = leader.moment
+    if leader.moment is not None and self._blocking:
+        _group.watch(leader)
+
+
+class Popen(_standard.Popen):
+    __doc__ = (_standard.Popen.__doc__ or "") + (
+        "\n    More keyword arguments: see the module forkless.subprocess.\n    "
+    )
+
+
+def _complete(popen):
+    """Gives our Popen the standard methods with this module's names, and its own."""
+    for name, value in vars(_standard.Popen).items():
+        if _is_standard(value):
+            setattr(popen, name, _rebind(value))
+    for name, value in _DEFAULTS.items():
+        setattr(popen, name, value)
+    for name, value in _methods(vars(popen)).items():
+        value.__qualname__ = "Popen." + name
+        setattr(popen, name, value)
+
+
+_complete(Popen)
+
+
+def _patches():
+    """What turns the standard class into ours, in place: (owner, name, new value) each."""
+    owner = _standard.Popen
+    patches = [(owner, name, value) for name, value in _DEFAULTS.items()]
+    for name, value in _methods(vars(owner)).items():
+        value.__qualname__ = "Popen." + name
+        patches.append((owner, name, value))
+    return patches
