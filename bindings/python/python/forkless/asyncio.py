@@ -245,7 +245,7 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         deadline = getattr(self._proc, "_deadline", None)
         if deadline is not None:
             left = max(0.0, deadline - time.monotonic())
-            self._deadline_timer = self._loop.call_later(left, self._proc._kill_all)
+            self._deadline_timer = self._loop.call_later(left, self._expire)
         # With a deadline, whoever reaps the child may close its pidfd, and the loop would not notice.
         shares_pidfd = isinstance(self._proc, _awaited.Popen) and deadline is None
         pidfd = self._proc.pidfd() if shares_pidfd else -1
@@ -256,6 +256,11 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         else:
             self._watched_pidfd = pidfd
             self._loop.add_reader(pidfd, self._ended)
+
+    def _expire(self) -> None:
+        # A group that has changed its user: nothing can be done about it.
+        with contextlib.suppress(OSError):
+            self._proc._kill_all()
 
     def _ended(self) -> None:
         self._loop.remove_reader(self._watched_pidfd)
@@ -287,7 +292,7 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         self._check_proc()
         proc = self._proc
         fd = proc.pidfd() if isinstance(proc, _awaited.Popen) else -1
-        if fd == -1 or getattr(proc, "_kill_group", False):
+        if fd == -1 or proc._leader is not None:
             proc.send_signal(signal)
             return
         try:

@@ -32,7 +32,7 @@ from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import trio as _trio
 
-from . import _awaited
+from . import _awaited, _group
 from ._awaited import FIRST_LOOK, LONGEST_PAUSE
 
 __all__ = ["open_process", "run_process"]
@@ -59,9 +59,8 @@ async def open_process(command: _Command, **options: Any) -> _trio.Process:
         subprocess=_awaited.standard_names,
     )
     process: _trio.Process = await start(command, **options)
-    deadline = getattr(process._proc, "_deadline", None)
-    if deadline is not None:
-        _trio.lowlevel.spawn_system_task(_keep_deadline, process._proc, deadline)
+    if getattr(process._proc, "_deadline", None) is not None:
+        _trio.lowlevel.spawn_system_task(_keep_deadline, process)
     return process
 
 
@@ -141,9 +140,24 @@ async def _kill(popen: _awaited.Popen) -> None:
             pipe.close()
 
 
-async def _keep_deadline(popen: Any, deadline: float) -> None:
-    await _trio.sleep(max(0.0, deadline - time.monotonic()))
-    popen._kill_all()
+async def _keep_deadline(process: _trio.Process) -> None:
+    """Kills the child and its group at the deadline, if anybody of them is left then."""
+    popen: Any = process._proc
+    moment: float = popen._deadline
+    leader = popen._leader
+    try:
+        with _trio.move_on_after(max(0.0, moment - time.monotonic())):
+            await process.wait()
+            if leader.moment is None:
+                # Nobody is left, as the reaping has found out.
+                return
+            await _trio.sleep_forever()
+    except _trio.Cancelled:
+        # This run of trio is over, and the child goes on. Then a thread must see to it.
+        _group.watch(leader)
+        raise
+    with contextlib.suppress(OSError):
+        popen._kill_all()
 
 
 def _patches() -> List[Tuple[object, str, object]]:

@@ -1,0 +1,322 @@
+"""`forkless.trio` and `forkless.anyio`: the libraries' behaviour, started on the calling thread."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, Awaitable, Callable, Dict, Iterator, List
+from unittest import mock
+
+import pytest
+from held_program import children, held_program, is_in_exec, open_descriptors
+
+import forkless.subprocess
+
+PIPE = subprocess.PIPE
+
+
+def needed(name: str) -> Any:
+    try:
+        return pytest.importorskip(name)
+    except pytest.skip.Exception:
+        print("skipped: %s is not installed" % name)
+        raise
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    gc.collect()
+    before, descriptors = children(), open_descriptors()
+    yield
+    gc.collect()
+    assert children() <= before
+    assert open_descriptors() <= descriptors
+
+
+@pytest.fixture
+def no_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways that must not be taken raise an error: forks, and threads."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("another way was taken")
+
+    import _posixsubprocess
+
+    # A Python function in its place would be taken for a debugger's, and used. This one raises a
+    # TypeError for so many arguments.
+    monkeypatch.setattr(_posixsubprocess, "fork_exec", len)
+    for module in (subprocess, forkless.subprocess):
+        if hasattr(module, "_fork_exec"):
+            monkeypatch.setattr(module, "_fork_exec", len)
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, "posix_spawn", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    # trio has threads of its own making.
+    for module in ("trio._core._thread_cache", "_thread"):
+        try:
+            monkeypatch.setattr(module + ".start_new_thread", refuse)
+        except (ImportError, AttributeError):
+            pass
+
+
+class OnTrio:
+    """trio's own functions, ours, and how to run them."""
+
+    def __init__(self) -> None:
+        self.library = needed("trio")
+        import forkless.trio
+
+        self.ours = forkless.trio
+        self.standard_open = self.library.lowlevel.open_process
+        self.standard_run = self.library.run_process
+
+    def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        return self.library.run(main, *args)
+
+
+class OnAnyio:
+    def __init__(self, backend: str) -> None:
+        self.library = needed("anyio")
+        if backend == "trio":
+            needed("trio")
+        self.backend = backend
+        import forkless.anyio
+
+        self.ours = forkless.anyio
+        self.standard_open = self.library.open_process
+        self.standard_run = self.library.run_process
+
+    def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        return self.library.run(main, *args, backend=self.backend)
+
+
+@pytest.fixture(params=["trio", "anyio on asyncio", "anyio on trio"])
+def on(request: pytest.FixtureRequest) -> Any:
+    if request.param == "trio":
+        return OnTrio()
+    return OnAnyio(request.param.rsplit(" ", 1)[1])
+
+
+def capture(on: Any) -> Dict[str, Any]:
+    return {"capture_stdout": True} if isinstance(on, OnTrio) else {}
+
+
+async def sleep(on: Any, seconds: float) -> None:
+    await on.library.sleep(seconds)
+
+
+def test_run_process_without_fork_and_thread(on: Any, no_other_way: None) -> None:
+    async def main() -> Any:
+        done = await on.ours.run_process(["sh", "-c", "echo hi; exit 3"], check=False, **capture(on))
+        return done.stdout, done.returncode
+
+    assert on.run(main) == (b"hi\n", 3)
+
+
+def test_a_nonzero_status_raises_the_standard_error(on: Any) -> None:
+    async def main() -> None:
+        await on.ours.run_process(["sh", "-c", "exit 3"])
+
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        on.run(main)
+    assert raised.value.returncode == 3
+
+
+def test_the_child_has_the_state_of_the_calling_thread(on: Any, no_other_way: None) -> None:
+    """A worker thread of trio's would have been started with another affinity."""
+    before = os.sched_getaffinity(0)
+    only = {min(before)}
+
+    async def main() -> bytes:
+        os.sched_setaffinity(0, only)
+        command = ["sh", "-c", "grep Cpus_allowed_list /proc/self/status"]
+        done = await on.ours.run_process(command, **capture(on))
+        return bytes(done.stdout)
+
+    try:
+        assert on.run(main).split() == [b"Cpus_allowed_list:", b"%d" % min(only)]
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_the_loop_goes_on_during_an_exec(on: Any, tmp_path: Path) -> None:
+    async def main() -> int:
+        with held_program(tmp_path) as (program, let_go):
+            before = children()
+            codes: List[int] = []
+
+            async def start() -> None:
+                child = await on.ours.open_process([program], stdin=None, stdout=None, stderr=None)
+                codes.append(await child.wait())
+
+            async def watch() -> None:
+                while not children() - before:
+                    await sleep(on, 0)
+                (pid,) = children() - before
+                for _ in range(10):
+                    await sleep(on, 0.001)
+                assert not codes and is_in_exec(pid)
+                let_go()
+
+            await together(on, start, watch)
+            return codes[0]
+
+    assert on.run(main) == 0
+
+
+async def together(on: Any, *functions: Callable[[], Awaitable[None]]) -> None:
+    if isinstance(on, OnTrio):
+        group = on.library.open_nursery()
+    else:
+        group = on.library.create_task_group()
+    async with group as tasks:
+        for function in functions:
+            tasks.start_soon(function)
+
+
+def test_a_start_that_is_cancelled_during_the_exec_leaves_no_child(on: Any, tmp_path: Path) -> None:
+    async def main() -> bool:
+        with held_program(tmp_path) as (program, _):
+            before = children()
+            with on.library.move_on_after(0.05) as scope:
+                await on.ours.open_process([program], stdin=PIPE, stdout=PIPE)
+            assert children() == before
+            return bool(scope.cancel_called)
+
+    assert on.run(main)
+
+
+@pytest.mark.parametrize(
+    "command, options",
+    [
+        (["/does/not/exist"], {}),
+        (["no-program-of-this-name"], {}),
+        (["/etc/passwd"], {}),
+        (["/bin/true"], {"cwd": "/does/not/exist"}),
+        (["/bin/true"], {"env": {"a=b": "c"}}),
+    ],
+)
+def test_errors_are_the_library_s(on: Any, command: List[str], options: Any) -> None:
+    async def failure(function: Any) -> List[Any]:
+        with pytest.raises(Exception) as raised:
+            await function(command, stdin=PIPE, stdout=PIPE, **options)
+        error = raised.value
+        return [type(error), error.args, getattr(error, "filename", None), str(error)]
+
+    assert on.run(failure, on.ours.open_process) == on.run(failure, on.standard_open)
+
+
+def test_options_beyond_the_library_s(on: Any, no_other_way: None) -> None:
+    async def main() -> bytes:
+        command = ["sh", "-c", "ulimit -n"]
+        limits = {resource.RLIMIT_NOFILE: 77}
+        done = await on.ours.run_process(command, rlimits=limits, **capture(on))
+        return bytes(done.stdout)
+
+    assert on.run(main) == b"77\n"
+
+
+def test_a_deadline_holds_over_grandchildren(on: Any) -> None:
+    async def main() -> int:
+        command = ["sh", "-c", "sleep 600 & sleep 600"]
+        done = await on.ours.run_process(command, deadline=0.2, check=False, **capture(on))
+        return int(done.returncode)
+
+    assert on.run(main) == -9
+
+
+def test_input_is_fed(on: Any) -> None:
+    async def main() -> bytes:
+        given = {"stdin" if isinstance(on, OnTrio) else "input": b"x" * 200_000}
+        done = await on.ours.run_process(["cat"], **given, **capture(on))
+        return bytes(done.stdout)
+
+    assert on.run(main) == b"x" * 200_000
+
+
+def test_many_children_at_a_time(on: Any) -> None:
+    async def main() -> List[int]:
+        codes: Dict[int, int] = {}
+
+        def one(n: int) -> Callable[[], Awaitable[None]]:
+            async def start() -> None:
+                command = ["sh", "-c", "exit %d" % n]
+                codes[n] = (await on.ours.run_process(command, check=False)).returncode
+
+            return start
+
+        await together(on, *map(one, range(50)))
+        return [codes[n] for n in range(50)]
+
+    assert on.run(main) == list(range(50))
+
+
+def test_the_process_is_the_library_s(on: Any) -> None:
+    async def main() -> None:
+        child = await on.ours.open_process(["true"])
+        expected = on.library.Process if isinstance(on, OnTrio) else on.library.abc.Process
+        assert isinstance(child, expected)
+        await child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                await pipe.aclose()
+
+    on.run(main)
+
+
+def test_trio_s_nursery_starts_a_child() -> None:
+    on = OnTrio()
+
+    async def main() -> Any:
+        async with on.library.open_nursery() as nursery:
+            child = await nursery.start(on.ours.run_process, ["sleep", "60"])
+            assert isinstance(child, on.library.Process)
+            nursery.cancel_scope.cancel()
+        return child.returncode
+
+    assert on.run(main) == -15
+
+
+def test_trio_s_patches_serve_its_own_functions(no_other_way: None) -> None:
+    on = OnTrio()
+    patched = [mock.patch.object(owner, name, new) for owner, name, new in on.ours._patches()]
+    for patch in patched:
+        patch.start()
+    try:
+
+        async def main() -> bytes:
+            done = await on.standard_run(["echo", "hi"], capture_stdout=True)
+            return bytes(done.stdout)
+
+        assert on.run(main) == b"hi\n"
+    finally:
+        for patch in patched:
+            patch.stop()
+
+
+@pytest.mark.parametrize("name", ["trio", "anyio"])
+def test_the_modules_stand_for_the_libraries(name: str) -> None:
+    library = needed(name)
+    import importlib
+
+    ours = importlib.import_module("forkless." + name)
+    assert ours.run is library.run
+    assert ours.open_process is not getattr(library, "open_process", None)
+    assert "sleep" in dir(ours)
+    with pytest.raises(AttributeError):
+        ours.no_such_name
+
+
+@pytest.mark.parametrize("name", ["trio", "anyio"])
+def test_examples_of_the_modules(name: str) -> None:
+    needed(name)
+    import doctest
+    import importlib
+
+    module = importlib.import_module("forkless." + name)
+    failed, tried = doctest.testmod(module, optionflags=doctest.IGNORE_EXCEPTION_DETAIL)
+    assert tried > 3 and failed == 0
