@@ -432,6 +432,22 @@ def test_no_descriptor_left_is_an_error_and_no_harm() -> None:
     run(main)
 
 
+def test_more_starts_at_a_time_than_descriptors_for_their_execs() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def one() -> int:
+        return await (await create_subprocess_exec("true")).wait()
+
+    async def main() -> Any:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 60, hard))
+        try:
+            return await asyncio.gather(*[one() for _ in range(50)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert run(main) == [0] * 50
+
+
 def test_debug_mode_logs_as_the_standard_loop_does(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         await (await create_subprocess_exec("true")).wait()

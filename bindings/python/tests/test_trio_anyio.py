@@ -255,6 +255,24 @@ def test_many_children_at_a_time(on: Any) -> None:
     assert on.run(main) == list(range(50))
 
 
+def test_more_starts_at_a_time_than_descriptors_for_their_execs(on: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def one() -> None:
+        child = await on.ours.open_process(["true"], stdin=None, stdout=None, stderr=None)
+        await child.wait()
+
+    async def main() -> None:
+        # trio's process has a pidfd of its own beside ours.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 60, hard))
+        try:
+            await together(on, *[one] * 25)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    on.run(main)
+
+
 def test_the_process_is_the_library_s(on: Any) -> None:
     async def main() -> None:
         child = await on.ours.open_process(["true"])

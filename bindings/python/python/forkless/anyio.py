@@ -136,6 +136,10 @@ def _asyncio_names(further: _Options) -> _Options:
 
 
 def __getattr__(name: str) -> Any:
+    # The names of a module itself are not handed on: with `__path__` this would be a package, and
+    # an import would load the library's files again.
+    if name.startswith("__"):
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
     return getattr(_anyio, name)
 
 

@@ -27,17 +27,19 @@ from __future__ import annotations
 
 import asyncio as _asyncio
 import contextlib
+import errno
 import os
 import signal as _signal
 import sys
 import time
 import types
 import warnings
+import weakref
 from asyncio import base_events, unix_events
 from asyncio import subprocess as _standard_subprocess
 from asyncio.log import logger
 from asyncio.subprocess import Process, SubprocessStreamProtocol
-from typing import IO, TYPE_CHECKING, Any, Callable, List, Optional, Tuple, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, List, Optional, Set, Tuple, Union, cast
 
 from . import _awaited
 from ._awaited import FIRST_LOOK, LONGEST_PAUSE
@@ -159,10 +161,16 @@ async def _make_subprocess_transport(
     **kwargs: Any,
 ) -> _asyncio.SubprocessTransport:
     """The method of the standard loop, for any loop."""
+    starts = _starts_of(self)
     executed = self.create_future()
-    transport = _UnixSubprocessTransport(
-        self, protocol, args, shell, stdin, stdout, stderr, bufsize, executed, extra, **kwargs
-    )
+
+    def start() -> Any:
+        return _UnixSubprocessTransport(
+            self, protocol, args, shell, stdin, stdout, stderr, bufsize, executed, extra, **kwargs
+        )
+
+    transport = await starts.make(start)
+    starts.pending.add(executed)
     try:
         await executed
     except (SystemExit, KeyboardInterrupt):
@@ -172,7 +180,60 @@ async def _make_subprocess_transport(
         transport.close()
         await transport._wait()
         raise
-    return transport
+    finally:
+        starts.pending.discard(executed)
+    return cast(_asyncio.SubprocessTransport, transport)
+
+
+class _Starts:
+    """The starts of one loop that await their execs."""
+
+    def __init__(self) -> None:
+        self.pending: Set[_Future] = set()
+        # Present while somebody is in it: it refers to the loop, which must not be kept.
+        self.queue: Optional[_asyncio.Lock] = None
+        self.queued = 0
+
+    async def make(self, start: Callable[[], Any]) -> Any:
+        """Calls `start`. Where no descriptor is left for it, other starts give theirs back first.
+
+        A start has two more descriptors until its exec. With a thousand at a time that may be more
+        than a process has, although the children themselves would do with what there is.
+        """
+        try:
+            return start()
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self.pending:
+                raise
+        if self.queue is None:
+            self.queue = _asyncio.Lock()
+        self.queued += 1
+        try:
+            async with self.queue:
+                return await self._make_in_turn(start)
+        finally:
+            self.queued -= 1
+            if self.queued == 0:
+                self.queue = None
+
+    async def _make_in_turn(self, start: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return start()
+            except OSError as error:
+                if error.errno != errno.EMFILE or not self.pending:
+                    raise
+            await _asyncio.wait(set(self.pending), return_when=_asyncio.FIRST_COMPLETED)
+
+
+_all_starts: weakref.WeakKeyDictionary[Any, _Starts] = weakref.WeakKeyDictionary()
+
+
+def _starts_of(loop: Any) -> _Starts:
+    starts = _all_starts.get(loop)
+    if starts is None:
+        starts = _all_starts[loop] = _Starts()
+    return starts
 
 
 if TYPE_CHECKING:
@@ -283,6 +344,13 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
             # There is no pidfd, or a tracer or another thread comes first.
             self._loop.call_later(pause, self._look_for_end, min(2 * pause, LONGEST_PAUSE))
 
+    def __del__(self, *rest: Any) -> None:
+        if self._own_pidfd != -1:
+            # Only when the loop that watched it is gone.
+            os.close(self._own_pidfd)
+            self._own_pidfd = -1
+        super().__del__(*rest)
+
     def _call_connection_lost(self, exc: Optional[BaseException]) -> None:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
@@ -358,9 +426,15 @@ def _own_subprocess() -> types.ModuleType:
 
 
 subprocess = _own_subprocess()
+# For ``import forkless.asyncio.subprocess``.
+sys.modules[subprocess.__name__] = subprocess
 
 
 def __getattr__(name: str) -> Any:
+    # The names of a module itself are not handed on: with `__path__` this would be a package, and
+    # an import would load the library's files again.
+    if name.startswith("__"):
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
     return getattr(_asyncio, name)
 
 

@@ -25,6 +25,7 @@ A start can be cancelled, unlike trio's: the child is killed and reaped then.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from subprocess import CompletedProcess
@@ -79,11 +80,13 @@ async def run_process(command: _Command, **options: Any) -> CompletedProcess[byt
 async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
     """In the place of trio's worker thread. It is a checkpoint, as that is."""
     await _trio.lowlevel.checkpoint_if_cancelled()
-    popen = start()
+    starts = _starts_here()
+    popen = await starts.make(start)
     if not isinstance(popen, _awaited.Popen):
         # Another class is in the place of the standard one. It has waited.
         await _trio.lowlevel.cancel_shielded_checkpoint()
         return popen
+    starts.pending += 1
     try:
         if popen.executed():
             await _trio.lowlevel.cancel_shielded_checkpoint()
@@ -95,7 +98,50 @@ async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
         raise
     finally:
         popen.settle()
+        starts.pending -= 1
+        starts.ended.unpark()
     return popen
+
+
+class _Starts:
+    """The starts of one run of trio that await their execs."""
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.ended = _trio.lowlevel.ParkingLot()
+        self.queue = _trio.Lock()
+
+    async def make(self, start: Callable[[], Any]) -> Any:
+        """Calls `start`. Where no descriptor is left for it, other starts give theirs back first.
+
+        A start has two more descriptors until its exec. With a thousand at a time that may be more
+        than a process has, although the children themselves would do with what there is.
+        """
+        try:
+            return start()
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self.pending:
+                raise
+        async with self.queue:
+            while True:
+                try:
+                    return start()
+                except OSError as error:
+                    if error.errno != errno.EMFILE or not self.pending:
+                        raise
+                await self.ended.park()
+
+
+_all_starts: _trio.lowlevel.RunVar[_Starts] = _trio.lowlevel.RunVar("forkless starts")
+
+
+def _starts_here() -> _Starts:
+    try:
+        return _all_starts.get()
+    except LookupError:
+        starts = _Starts()
+        _all_starts.set(starts)
+        return starts
 
 
 async def _until_executed(popen: _awaited.Popen) -> None:
@@ -154,7 +200,8 @@ async def _keep_deadline(process: _trio.Process) -> None:
             await _trio.sleep_forever()
     except _trio.Cancelled:
         # This run of trio is over, and the child goes on. Then a thread must see to it.
-        _group.watch(leader)
+        if leader.moment is not None:
+            _group.watch(leader)
         raise
     with contextlib.suppress(OSError):
         popen._kill_all()
@@ -175,6 +222,10 @@ lowlevel: Any = _awaited.Names(_trio.lowlevel, open_process=open_process)
 
 
 def __getattr__(name: str) -> Any:
+    # The names of a module itself are not handed on: with `__path__` this would be a package, and
+    # an import would load the library's files again.
+    if name.startswith("__"):
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
     return getattr(_trio, name)
 
 
