@@ -14,6 +14,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+
+# Not from `os`, where `forkless.install` puts another one.
+from posix import system as _standard_system
 from typing import TYPE_CHECKING, Any, AnyStr, List, Optional, Sequence, Tuple, Union
 
 from . import _forkless
@@ -219,6 +222,9 @@ def system(command: _Command) -> int:
     line = os.fsencode(command)
     if b"\0" in line:
         raise ValueError("embedded null byte")
+    if line[:1] in (b"-", b"+"):
+        # Whether it is a line or an option depends on the version of libc.
+        return _standard_system(line)
     sys.audit("os.system", line)
     status: int = _forkless.shell_system(line)
     return status

@@ -1,0 +1,530 @@
+"""`install`, `uninstall` and `python -m forkless`: what is changed, what is not, and that it forks
+nothing.
+
+Most of it is done in interpreters of their own, since it changes the whole program.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import pathlib
+import subprocess as standard
+import sys
+import textwrap
+import zipfile
+from typing import Any
+
+import pytest
+
+from forkless import _install, _run
+from _tools import skip
+
+HERE = os.path.dirname(__file__)
+
+#: Calls of these mean a fork, or a start that is not forkless's.
+PRELUDE = """
+import os, subprocess, sys
+sys.path.insert(0, %r)
+from _tools import FORKS, c_calls
+import forkless
+""" % HERE
+
+
+def python(code: str, *, env: Any = {}, options: Any = (), expect: int = 0) -> str:
+    """Runs the code, and returns what it prints."""
+    done = standard.run(
+        [sys.executable, *options, "-c", PRELUDE + textwrap.dedent(code)],
+        stdin=standard.DEVNULL,
+        stdout=standard.PIPE,
+        stderr=standard.PIPE,
+        env=dict(os.environ, **env),
+        text=True,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout
+
+
+def run(*arguments: str, cwd: Any = None, env: Any = {}) -> Any:
+    """``python -m forkless`` with these arguments."""
+    return standard.run(
+        [sys.executable, "-m", "forkless", *arguments],
+        stdin=standard.DEVNULL,
+        stdout=standard.PIPE,
+        stderr=standard.PIPE,
+        cwd=cwd,
+        env=dict(os.environ, **env),
+        text=True,
+    )
+
+
+def test_the_examples_of_the_documentation() -> None:
+    for module in (_install, _run):
+        failures, count = doctest.testmod(module)
+        assert count > 0 and failures == 0
+
+
+def test_names_that_were_imported_before_start_without_fork() -> None:
+    python(
+        """
+        from subprocess import PIPE, Popen, check_output, run
+        class Mine(Popen):
+            pass
+        forkless.install()
+        with c_calls() as calls:
+            assert run(["sh", "-c", "exit 3"]).returncode == 3
+            assert check_output(["echo", "x"]) == b"x\\n"
+            with Popen(["cat"], stdin=PIPE, stdout=PIPE) as p:
+                assert p.communicate(b"y") == (b"y", b"")[:1] + (None,)
+            assert Mine(["sleep", "0"], close_fds=False).wait() == 0
+            assert run(["sh", "-c", "umask"], umask=0o77, capture_output=True).stdout == b"0077\\n"
+            assert run(["sleep", "0"], user=os.getuid(), start_new_session=True).returncode == 0
+            with os.popen("sleep 0; echo z") as stream:
+                assert stream.read() == "z\\n"
+        assert not calls & (FORKS | {"posix_spawn"}), calls
+        """
+    )
+
+
+def test_the_result_is_the_standard_one() -> None:
+    code = """
+        import time
+        if %r:
+            forkless.install()
+        def told(*args, **options):
+            try:
+                return subprocess.run(*args, **options)
+            except Exception as error:
+                return repr(error)
+        print(told(["sh", "-c", "echo out; echo err >&2; exit 5"], capture_output=True))
+        print(told(["/does/not/exist"]))
+        print(told(["true"], cwd="/does/not/exist"))
+        print(told(["sleep", "60"], timeout=0.01))
+        print(told("exit 7", shell=True, check=True))
+        print(subprocess.getstatusoutput("echo a; exit 8"))
+        print(told(["true"], nonsense=1))
+        print(told(["a\\0b"]))
+    """
+    assert python(code % True) == python(code % False)
+
+
+def test_uninstall_puts_everything_back() -> None:
+    out = python(
+        """
+        import asyncio, multiprocessing.util, pty
+        from asyncio import unix_events
+        try:
+            import ptyprocess.ptyprocess as pp
+            classes = [pp.PtyProcess]
+        except ImportError:
+            classes = []
+        owners = [os, subprocess, subprocess.Popen, multiprocessing.util, pty, asyncio, unix_events]
+        owners += [value for value in vars(unix_events).values() if isinstance(value, type)]
+        owners += [asyncio.base_subprocess.BaseSubprocessTransport, *classes]
+        def look():
+            return [dict(vars(owner)) for owner in owners]
+        before, path = look(), list(sys.meta_path)
+        forkless.install()
+        between = look()
+        for owner, was, now in zip(owners, before, between):
+            if owner in (os, subprocess.Popen, multiprocessing.util, pty):
+                assert was != now, owner
+        forkless.install()
+        assert look() == between
+        forkless.uninstall()
+        assert look() == before and sys.meta_path == path
+        forkless.uninstall()
+        forkless.install()
+        forkless.uninstall()
+        assert look() == before and sys.meta_path == path
+        print("done")
+        """
+    )
+    assert out == "done\n"
+
+
+def test_what_was_replaced_since_stays() -> None:
+    python(
+        """
+        forkless.install()
+        other = os.system = lambda line: 99
+        forkless.uninstall()
+        assert os.system is other
+        """
+    )
+
+
+def test_forkless_off_switches_it_off() -> None:
+    code = """
+        before = dict(vars(os)), dict(vars(subprocess.Popen)), list(sys.meta_path)
+        forkless.install()
+        print(before == (dict(vars(os)), dict(vars(subprocess.Popen)), list(sys.meta_path)))
+    """
+    assert python(code, env={"FORKLESS": "off"}) == "True\n"
+    assert python(code, env={"FORKLESS": "on"}) == "False\n"
+    code = "import os; print(os.system.__module__)"
+    assert run("-c", code, env={"FORKLESS": "off"}).stdout == "posix\n"
+    assert run("-c", code, env={"FORKLESS": ""}).stdout == "forkless._shell\n"
+
+
+def test_modules_that_are_imported_later_are_changed_then() -> None:
+    python(
+        """
+        def here(function):
+            return function.__module__.startswith("forkless")
+        late = ["asyncio", "multiprocessing.util", "pty"]
+        assert not any(name in sys.modules for name in late)
+        forkless.install()
+        assert not any(name in sys.modules for name in late)
+        import pty
+        import multiprocessing.util
+        assert here(pty.spawn) and here(multiprocessing.util.spawnv_passfds)
+        # The module has its own loader.
+        assert type(pty.__loader__) is type(os.path.__loader__) or "Frozen" in repr(os.path)
+        assert pty.__spec__.loader is pty.__loader__
+        import inspect
+        assert "def openpty" in inspect.getsource(pty)
+        import importlib
+        importlib.reload(pty)
+        assert here(pty.spawn)
+        forkless.uninstall()
+        importlib.reload(pty)
+        assert not here(pty.spawn)
+        """
+    )
+
+
+ASYNCIO = """
+    import asyncio
+    async def main():
+        child = await asyncio.create_subprocess_exec("sh", "-c", "exit 3")
+        other = await asyncio.create_subprocess_shell("sleep 0; exit 4")
+        return await child.wait(), await other.wait()
+    with c_calls() as calls:
+        assert asyncio.run(main()) == (3, 4)
+    assert not calls & FORKS, calls
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "import asyncio", "from forkless import asyncio as _", "import asyncio.subprocess"],
+)
+@pytest.mark.parametrize("after", ["", "from forkless import asyncio as _"])
+def test_asyncio_starts_without_fork_whenever_it_is_imported(before: str, after: str) -> None:
+    python("%s\nforkless.install()\n%s\n" % (before, after) + textwrap.dedent(ASYNCIO))
+
+
+def test_os_posix_spawn_is_the_standard_one_but_for_the_lock() -> None:
+    code = """
+        import signal
+        installed = %r
+        if installed:
+            forkless.install()
+        r, w = os.pipe()
+        os.set_inheritable(w, True)
+        env = {"PATH": os.environ["PATH"], "NAME": "value"}
+        C, D, O = os.POSIX_SPAWN_CLOSE, os.POSIX_SPAWN_DUP2, os.POSIX_SPAWN_OPEN
+        listing = "echo $NAME; for n in 0 1 2 3 4 5 6 7 8 9; do test -e /proc/self/fd/$n && echo $n; done"
+        sh = ["sh", "-c", listing]
+        def told(function, *args, **options):
+            with c_calls() as calls:
+                try:
+                    pid = function(*args, **options)
+                except Exception as error:
+                    return repr(error)
+            assert ("posix_spawn" in calls or "posix_spawnp" in calls) != (
+                installed and not options.get("stays")), calls
+            _, status = os.waitpid(pid, 0)
+            return os.waitstatus_to_exitcode(status)
+        actions = [(D, w, 1), (C, w), (C, r)]
+        print(told(os.posix_spawn, "/bin/sh", sh, env, file_actions=actions))
+        print(told(os.posix_spawnp, "sh", sh, env, file_actions=actions, setsid=True))
+        print(told(os.posix_spawnp, b"sh", tuple(sh), env, file_actions=actions, setpgroup=0))
+        print(told(os.posix_spawn, "/bin/sh", ["sh", "-c", "grep SigIgn /proc/self/status >&%%d" %% w],
+                   env, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]))
+        print(told(os.posix_spawn, "/bin/sh", ["sh", "-c", "grep SigIgn /proc/self/status >&%%d" %% w], env))
+        print(told(os.posix_spawn, "/bin/sh", ["sh", "-c", "kill -9 $$"], {}))
+        os.close(w)
+        print(os.read(r, 10000))
+        for args in [("/does/not/exist", ["x"], env), ("/etc/passwd", ["x"], env), ("/bin/sh", [], env),
+                     ("/bin/sh", [""], env), ("/bin/sh", "sh", env), ("/bin/sh", ["sh"], {"A=B": ""}),
+                     ("/bin/s\\0h", ["sh"], env), (1, ["sh"], env), ("/bin/sh", ["sh"]), ()]:
+            print(told(os.posix_spawn, *args))
+            print(told(os.posix_spawnp, *args))
+        print(told(os.posix_spawn, "/bin/sh", ["sh"], env, file_actions=[(C,)]))
+        print(told(os.posix_spawn, "/bin/sh", ["sh"], env, nonsense=1))
+    """
+    assert python(code % True) == python(code % False)
+
+
+def test_other_options_of_posix_spawn_are_left_to_it(tmp_path: pathlib.Path) -> None:
+    python(
+        """
+        import signal
+        forkless.install()
+        env = dict(os.environ)
+        path = %r
+        action = (os.POSIX_SPAWN_OPEN, 1, path, os.O_WRONLY | os.O_CREAT, 0o600)
+        for options in ({"file_actions": [action]}, {"setsigmask": [signal.SIGUSR1]},
+                        {"setsigdef": [signal.SIGINT]}, {"resetids": True}):
+            with c_calls() as calls:
+                pid = os.posix_spawnp("echo", ["echo", "x"], env, **options)
+            assert "posix_spawnp" in calls
+            assert os.waitpid(pid, 0)[1] == 0
+        assert open(path).read() == "x\\n"
+        """
+        % str(tmp_path / "file")
+    )
+
+
+def test_os_spawn_functions_do_not_fork() -> None:
+    code = """
+        installed = %r
+        if installed:
+            forkless.install()
+        with c_calls() as calls:
+            print(os.spawnv(os.P_WAIT, "/bin/sh", ["sh", "-c", "exit 3"]))
+            print(os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", "exit 4"]))
+            print(os.spawnlp(os.P_WAIT, "sh", "sh", "-c", "kill -9 $$"))
+            print(os.spawnve(os.P_WAIT, "/bin/sh", ["sh", "-c", "exit $N"], {"N": "5"}))
+            print(os.spawnlpe(os.P_WAIT, "sh", "sh", "-c", "exit $N",
+                              {"N": "6", "PATH": os.environ["PATH"]}))
+            pid = os.spawnl(os.P_NOWAIT, "/bin/sh", "sh", "-c", "exit 7")
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        assert bool(calls & FORKS) != installed
+        print(os.spawnv(os.P_WAIT, "/does/not/exist", ["x"]))
+        print(os.spawnvp(os.P_WAIT, "does-not-exist", ("x",)))
+        print(os.spawnve(os.P_WAIT, "/bin/sh", ["sh"], {"A": "nul\\0"}))
+        for args in [("/bin/sh", []), ("/bin/sh", [""]), ("/bin/sh", "sh")]:
+            try:
+                print(os.spawnv(os.P_WAIT, *args))
+            except Exception as error:
+                print(repr(error))
+    """
+    assert python(code % True) == python(code % False)
+
+
+PROCESSES = """
+import multiprocessing, os, subprocess, sys
+def double(x):
+    return 2 * x
+def stop():
+    sys.exit(3)
+if __name__ == "__main__":
+    %s
+    import _posixsubprocess
+    def no(*args):
+        raise AssertionError("fork_exec was called")
+    _posixsubprocess.fork_exec = no
+    for method in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        with context.Pool(2) as pool:
+            print(pool.map(double, range(3)))
+        process = context.Process(target=stop)
+        process.start()
+        process.join()
+        print(process.exitcode)
+"""
+
+
+def test_multiprocessing_starts_by_it(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    said = "[0, 2, 4]\n3\n" * 2
+    script.write_text(PROCESSES % "import forkless; forkless.install()")
+    done = standard.run([sys.executable, str(script)], stdout=standard.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, said)
+    script.write_text(PROCESSES % "pass")
+    done = run(str(script))
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+    # The check can fail.
+    done = standard.run(
+        [sys.executable, str(script)], stdout=standard.PIPE, stderr=standard.PIPE, text=True
+    )
+    assert "fork_exec was called" in done.stderr
+
+
+def test_a_multiprocessing_start_that_fails_is_told_as_ever() -> None:
+    code = """
+        import multiprocessing.util
+        if %r:
+            forkless.install()
+        pid = multiprocessing.util.spawnv_passfds(b"/does/not/exist", ["x"], [])
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    assert python(code % True) == python(code % False)
+
+
+def test_pty_spawn_does_not_fork_but_where_the_program_is_missing() -> None:
+    code = """
+        import pty
+        installed = %r
+        if installed:
+            forkless.install()
+        with c_calls() as calls:
+            status = pty.spawn(["sh", "-c", "tty >/dev/null && exit 3"])
+        print(os.waitstatus_to_exitcode(status))
+        assert bool(calls & FORKS) != installed
+        print(os.waitstatus_to_exitcode(pty.spawn(["does-not-exist"])) != 0)
+    """
+    assert "3\nTrue" in python(code % True)
+    assert "3\nTrue" in python(code % False)
+
+
+def test_pexpect_does_not_fork() -> None:
+    try:
+        import pexpect  # noqa: F401
+    except ImportError:
+        skip("pexpect is not installed; suites/pexpect.py runs its own tests")
+    code = """
+        %s
+        forkless.install()
+        import pexpect, ptyprocess
+        with c_calls() as calls:
+            child = pexpect.spawn("cat", echo=False, timeout=60)
+        assert not calls & FORKS and type(child.ptyproc) is ptyprocess.PtyProcess
+        child.sendline("x")
+        child.expect_exact("x")
+        child.close()
+        with c_calls() as calls:
+            child = pexpect.spawn("cat", preexec_fn=lambda: None)
+        assert calls & FORKS
+        child.close()
+        for program in ("/etc", "does-not-exist"):
+            try:
+                ptyprocess.PtyProcess.spawn([program])
+            except FileNotFoundError as error:
+                print(error)
+    """
+    out = python(code % "")
+    assert out == python(code % "import pexpect")
+    assert "was not found" in out
+
+
+def test_install_from_many_threads() -> None:
+    python(
+        """
+        import threading
+        before = os.system
+        for _ in range(50):
+            threads = [threading.Thread(target=forkless.install) for _ in range(8)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+            assert os.system.__module__ == "forkless._shell"
+            forkless.uninstall()
+            assert os.system is before
+        """
+    )
+
+
+def test_install_beside_imports_in_another_thread() -> None:
+    python(
+        """
+        import threading
+        start = threading.Barrier(3)
+        def importing(name):
+            start.wait()
+            __import__(name)
+        names = ("asyncio", "multiprocessing.util")
+        threads = [threading.Thread(target=importing, args=(name,)) for name in names]
+        [thread.start() for thread in threads]
+        start.wait()
+        forkless.install()
+        [thread.join() for thread in threads]
+        import multiprocessing.util
+        assert multiprocessing.util.spawnv_passfds.__module__ == "forkless._install"
+        """
+        + textwrap.dedent(ASYNCIO).replace("\n", "\n        ")
+    )
+
+
+ABOUT = """\
+import sys
+import __main__
+print(__name__, sys.argv[1:], __main__.__dict__ is globals())
+print(sorted(name for name in globals() if name not in ("__main__", "sys", "__builtins__",
+    "__annotations__", "__conditional_annotations__", "__annotate__")))
+print(__file__, sys.argv[0], sys.path[0], __spec__ and __spec__.name, __package__, __cached__)
+print(type(__loader__).__name__)
+def f(x: int): pass
+print(f.__annotations__)
+sys.exit(int(sys.argv[-1]))
+"""
+
+
+def both(arguments: Any, cwd: pathlib.Path, options: Any = ()) -> Any:
+    """What the interpreter makes of these arguments, by itself and by -m forkless."""
+    results = []
+    for way in ([], ["-m", "forkless"]):
+        command = [sys.executable, *options, *way, *arguments]
+        done = standard.run(
+            command, cwd=cwd, stdin=standard.DEVNULL, capture_output=True, text=True
+        )
+        results.append((done.returncode, done.stdout, done.stderr))
+    return results
+
+
+def test_a_script_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "dir" / "script.py"
+    script.parent.mkdir()
+    script.write_text(ABOUT)
+    (script.parent / "neighbour.py").write_text("")
+    link = tmp_path / "link.py"
+    link.symlink_to(script)
+    for path in ("dir/script.py", str(script), "link.py", "./dir/../dir/script.py"):
+        plain, ours = both([path, "-a", "b c", "7"], tmp_path)
+        assert plain[0] == 7 and ours == plain
+    plain, ours = both(["dir/missing.py"], tmp_path)
+    assert plain[0] == 2 and ours == plain
+    script.write_text("import neighbour; raise SystemExit('said')")
+    plain, ours = both(["dir/script.py"], tmp_path)
+    assert ours == plain == (1, "", "said\n")
+
+
+def test_a_module_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    for name in ("package/__main__.py", "package/part.py", "module.py"):
+        (tmp_path / name).write_text(ABOUT)
+    for name in ("package", "package.part", "module"):
+        plain, ours = both(["-m", name, "-a", "3"], tmp_path)
+        assert plain[0] == 3 and ours == plain
+    plain, ours = both(["-m", "no_such_module"], tmp_path)
+    assert plain[0] == 1 and ours == plain
+
+
+def test_directories_and_zip_files_run_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "__main__.py").write_text(ABOUT)
+    (tmp_path / "dir" / "neighbour.py").write_text("")
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("__main__.py", ABOUT)
+    (tmp_path / "empty").mkdir()
+    for name in ("dir", "app.zip"):
+        plain, ours = both([name, "4"], tmp_path)
+        assert plain[0] == 4 and ours == plain
+    plain, ours = both(["empty"], tmp_path)
+    assert plain[0] == 1 and ours == plain
+
+
+def test_code_and_the_isolated_mode(tmp_path: pathlib.Path) -> None:
+    code = "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(5)"
+    plain, ours = both(["-c", code, "a"], tmp_path)
+    assert plain[0] == 5 and ours == plain
+    (tmp_path / "script.py").write_text("import sys; print(sys.path)")
+    plain, ours = both(["script.py"], tmp_path, options=["-I"])
+    assert plain[0] == 0 and ours == plain
+
+
+def test_a_traceback_ends_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "script.py").write_text("def f():\n    return 1 / 0\nf()\n")
+    plain, ours = both(["script.py"], tmp_path)
+    assert plain[0] == ours[0] == 1
+    assert ours[2].endswith(plain[2].split("\n", 1)[1])
+
+
+def test_the_usage(tmp_path: pathlib.Path) -> None:
+    assert run("--help").stdout.startswith("usage: python -m forkless")
+    for arguments in ([], ["-x"], ["-m"], ["-c"]):
+        done = run(*arguments)
+        assert done.returncode == 2 and "python -m forkless" in done.stderr

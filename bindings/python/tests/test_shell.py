@@ -1,0 +1,333 @@
+"""Lines without a shell: the same results as with it, and which of the two it was."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import pathlib
+import signal
+import subprocess as standard
+import sys
+import threading
+
+import pytest
+
+from forkless import _shell, subprocess
+from _tools import FORKS, c_calls, skip
+
+#: A program that is in no shell.
+KILLED = "%s -c 'import os, signal; os.kill(os.getpid(), signal.%%s)'" % sys.executable
+
+
+def sh_is_known() -> bool:
+    with subprocess.Popen("exec sleep 0", shell=True) as process:
+        return process._line is not None
+
+
+@pytest.fixture(autouse=True)
+def known_shell() -> None:
+    if not sh_is_known():
+        skip("this machine's /bin/sh is none whose lines can be run without it")
+
+
+def sh_waits() -> bool:
+    """Whether this /bin/sh stays as the parent of a line's only program, as Debian 12's dash."""
+    line = "%s -c 'import os; print(os.getppid())'" % sys.executable
+    done = standard.run(line, shell=True, stdout=standard.PIPE, text=True)
+    return int(done.stdout) != os.getpid()
+
+
+def test_the_examples_of_the_documentation() -> None:
+    failures, count = doctest.testmod(_shell)
+    assert count > 0 and failures == 0
+
+
+def test_a_simple_line_runs_as_the_child_itself() -> None:
+    line = "%s -c 'import os; print(os.getppid())'" % sys.executable
+    with c_calls() as calls:
+        process = subprocess.Popen(line, shell=True, stdout=subprocess.PIPE, text=True)
+    out, _ = process.communicate()
+    assert process._line is not None
+    assert int(out) == os.getpid()
+    assert "shell_start" in calls and "spawn" not in calls and not calls & FORKS
+
+
+LINES = [
+    "exec sleep 0",
+    "sleep 0",
+    "/bin/echo one  'two  three' \"$HOME\"",
+    "cat < /etc/passwd",
+    "cat /etc/passwd >/dev/null",
+    "cat /nonexistent",
+    "cat /nonexistent 2>&1",
+    "cat < /nonexistent",
+    "/nonexistent",
+    "/etc/passwd",
+    "no-such-program-anywhere --option",
+    "NAME=value printenv NAME",
+    "cd / && pwd",
+    "cd / && env pwd",
+    "cd /nonexistent && env pwd",
+    "sleep 0 && exit 3",
+    "test -d /nowhere || exit 4",
+    "printenv HOME | cat",
+    "echo *",
+    "echo $$ >/dev/null",
+    "! sleep 0",
+    "exit 7",
+    "",
+    "# nothing",
+    "sleep 0;",
+    "sleep 0\n",
+    "'",
+    "( sleep 0 )",
+    "-x",
+    "+x",
+    "ls\x00",
+]
+LINES += [KILLED % name for name in ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGPIPE")]
+LINES += ["exec " + KILLED % "SIGKILL", KILLED % "SIGKILL" + " 2>/dev/null"]
+
+
+def outcome(module, line, **options):
+    try:
+        done = module.run(line, shell=True, **options)
+    except Exception as error:
+        return type(error), str(error)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_outcomes_are_the_standard_ones(line: str, tmp_path: pathlib.Path) -> None:
+    for options in (
+        {"capture_output": True},
+        {"stdout": standard.PIPE},
+        {"stdout": standard.PIPE, "stderr": standard.STDOUT, "text": True},
+        {"stdout": standard.PIPE, "stderr": standard.DEVNULL, "cwd": str(tmp_path)},
+        {"capture_output": True, "env": {"HOME": "/x y", "PATH": os.environ["PATH"]}},
+        {"capture_output": True, "env": {}},
+        {"capture_output": True, "close_fds": False, "restore_signals": False},
+        {"capture_output": True, "input": b"given"},
+    ):
+        assert outcome(subprocess, line, **options) == outcome(standard, line, **options), options
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_getoutput_is_the_standard_one(line: str) -> None:
+    def told(module):
+        try:
+            return module.getstatusoutput(line)
+        except ValueError as error:
+            return str(error)
+
+    assert told(subprocess) == told(standard)
+
+
+def test_a_file_gets_the_shells_words(tmp_path: pathlib.Path) -> None:
+    said = []
+    for module in (standard, subprocess):
+        path = tmp_path / module.__name__
+        with open(path, "wb") as file:
+            code = module.call(KILLED % "SIGKILL", shell=True, stderr=file)
+        said.append((code, path.read_bytes()))
+    assert said[0] == said[1]
+
+
+def test_the_environment_is_what_the_shell_hands_on() -> None:
+    env = {"PATH": os.environ["PATH"], "B": "2", "A": "1", "a.b": "dropped by dash", "OLDPWD": "/"}
+    ours = subprocess.run("env", shell=True, env=env, stdout=subprocess.PIPE)
+    assert ours.stdout == standard.run("env", shell=True, env=env, stdout=standard.PIPE).stdout
+
+
+def test_a_changed_environment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORKLESS_TEST", "seen")
+    with subprocess.Popen("printenv FORKLESS_TEST", shell=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout.read() == b"seen\n"
+        assert process._line is not None
+
+
+def test_a_script_without_an_interpreter_is_the_shells(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo by the shell: $1\n")
+    script.chmod(0o755)
+    done = subprocess.run("%s word" % script, shell=True, stdout=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (0, b"by the shell: word\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"executable": "/bin/sh"},
+        {"start_new_session": True},
+        {"umask": 0o22},
+        {"pass_fds": (0,)},
+        {"nice": 1},
+        {"process_group": 0},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_attributes_that_a_shell_would_notice_keep_it(options: dict) -> None:
+    with subprocess.Popen("exec sleep 0", shell=True, **options) as process:
+        assert process._line is None
+    assert process.returncode == 0
+
+
+def test_the_shells_own_arguments_keep_it() -> None:
+    with subprocess.Popen(["exec sleep 0", "name", "1"], shell=True) as process:
+        assert process._line is None
+
+
+def test_a_handler_for_a_signal_that_ends_processes_keeps_a_waiting_shell() -> None:
+    if not sh_waits():
+        skip("this /bin/sh executes a line's only program in its own place")
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with subprocess.Popen("sleep 0", shell=True) as process:
+            assert process._line is None
+        with subprocess.Popen("exec sleep 0", shell=True) as process:
+            assert process._line is not None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_pipe_that_is_read_first_keeps_a_shell_with_something_to_say() -> None:
+    if not sh_waits():
+        skip("this /bin/sh executes a line's only program in its own place")
+    with subprocess.Popen(KILLED % "SIGKILL", shell=True, stderr=subprocess.PIPE) as process:
+        # The end comes, though nobody has waited.
+        assert process.stderr.read() != b""
+        assert process._line is None
+    read, write = os.pipe()
+    process = subprocess.Popen("sleep 0", shell=True, stderr=write)
+    os.close(write)
+    assert process._line is None
+    assert os.read(read, 1) == b""
+    os.close(read)
+    process.wait()
+    with subprocess.Popen("sleep 0 2>/dev/null", shell=True, stderr=subprocess.PIPE) as process:
+        assert process._line is not None
+
+
+def test_run_has_no_shell_though_it_reads_standard_error() -> None:
+    with c_calls() as calls:
+        done = subprocess.run(KILLED % "SIGKILL", shell=True, capture_output=True)
+    same = standard.run(KILLED % "SIGKILL", shell=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (same.returncode, same.stderr)
+    assert "shell_start" in calls and "spawn" not in calls
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_signal_of_the_callers_is_the_status(number: signal.Signals) -> None:
+    process = subprocess.Popen("sleep 600", shell=True)
+    assert process._line is not None
+    process.send_signal(number)
+    assert process.wait() == -number
+
+
+def test_a_timeout_ends_the_program_and_the_wait() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        # The standard one waits for the program, which holds the pipe, and is not killed.
+        subprocess.run("sleep 600", shell=True, stdout=subprocess.PIPE, timeout=0.05)
+
+
+def test_many_lines_leave_no_descriptor() -> None:
+    subprocess.call("sleep 0", shell=True)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        subprocess.call("sleep 0", shell=True)
+        subprocess.getoutput("sleep 0")
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+SYSTEM_LINES = [line for line in LINES if "\x00" not in line]
+
+
+@pytest.mark.parametrize("line", SYSTEM_LINES)
+def test_system_returns_the_standard_status(line: str) -> None:
+    quiet = "{ %s\n} >/dev/null 2>&1" % line if "'" != line else line
+    assert _shell.system(quiet) == os.system(quiet)
+    assert _shell.system(line) == os.system(line)
+
+
+def test_system_takes_what_the_standard_one_takes(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 5\n")
+    program.chmod(0o755)
+    assert _shell.system(program) == 5 << 8
+    assert _shell.system(os.fsencode(program)) == 5 << 8
+    assert _shell.system(command="exit 6") == 6 << 8
+    for wrong in ("a\0b", 3, None):
+        with pytest.raises(Exception) as ours:
+            _shell.system(wrong)
+        with pytest.raises(Exception) as theirs:
+            os.system(wrong)
+        assert (ours.type, str(ours.value)) == (theirs.type, str(theirs.value))
+
+
+def test_system_puts_the_signals_back() -> None:
+    def dispositions() -> list:
+        with open("/proc/thread-self/status") as status:
+            return [line for line in status if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+
+    before = dispositions()
+    assert _shell.system("grep -q 'SigBlk.*0000000000000000' /proc/self/status") == 0
+    assert dispositions() == before
+
+
+def test_system_ignores_the_keyboard_while_it_waits() -> None:
+    got = []
+    before = signal.signal(signal.SIGINT, lambda *_: got.append("SIGINT"))
+    try:
+        line = "%s -c 'import os, signal; os.kill(os.getppid(), signal.SIGINT)'" % sys.executable
+        assert _shell.system(line) == 0
+        # A line with a shell is no child's child here, so the signal goes to this process.
+        assert got == []
+        os.kill(os.getpid(), signal.SIGINT)
+        assert got == ["SIGINT"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_system_lets_other_threads_run(tmp_path: pathlib.Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(_shell.system("exec cat <%s" % fifo)))
+    thread.start()
+    # It waits for the line's end of the pipe, so it gets here only if the thread does not hold the
+    # interpreter.
+    with open(fifo, "w"):
+        pass
+    thread.join()
+    assert done == [0]
+
+
+def test_system_is_audited() -> None:
+    code = (
+        "import sys; from forkless import _shell\n"
+        "sys.addaudithook(lambda event, args: event == 'os.system' and print(event, args))\n"
+        "_shell.system('exit 0')"
+    )
+    out = standard.run([sys.executable, "-c", code], stdout=standard.PIPE, text=True).stdout
+    assert out == "os.system (b'exit 0',)\n"
+
+
+def test_popen_reads_and_writes(tmp_path: pathlib.Path) -> None:
+    with _shell.popen("/bin/echo one") as stream:
+        assert stream.read() == "one\n"
+    path = tmp_path / "written"
+    with _shell.popen("cat >%s" % path, "w") as stream:
+        stream.write("text\n")
+    assert path.read_text() == "text\n"
+    assert _shell.popen("exit 3").close() == 3 << 8
+    assert _shell.popen("sleep 0").close() is None
+    assert _shell.popen("sleep 0")._proc._line is not None
+
+
+@pytest.mark.parametrize("arguments", [(b"x",), ("x", "rw"), ("x", "r", 0), ("x", "r", None)])
+def test_popen_refuses_what_the_standard_one_refuses(arguments: tuple) -> None:
+    with pytest.raises(Exception) as ours:
+        _shell.popen(*arguments)
+    with pytest.raises(Exception) as theirs:
+        os.popen(*arguments)
+    assert (ours.type, str(ours.value)) == (theirs.type, str(theirs.value))
