@@ -8,6 +8,7 @@
 `forkless.subprocess`  the standard module, without fork, with more options in place of preexec_fn
 `forkless.asyncio`     the same for asyncio: its loop never waits for a start
 `forkless.pty`         a child on a new terminal
+`system`, `popen`      those of os, without a shell where that is the same
 `install`              all this for a program that imports the standard modules
 `bench`, `diagnose`    what forks cost here
 =====================  =========================================================================
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ._diagnose import diagnose as diagnose
     from ._install import install as install
     from ._install import uninstall as uninstall
+    from ._shell import popen as popen
+    from ._shell import system as system
 
 __all__ = [
     "ForklessWarning",
@@ -35,8 +38,10 @@ __all__ = [
     "bench",
     "diagnose",
     "install",
+    "popen",
     "pty",
     "subprocess",
+    "system",
     "uninstall",
 ]
 
@@ -46,7 +51,13 @@ class ForklessWarning(RuntimeWarning):
 
 
 _MODULES = frozenset(("anyio", "asyncio", "bench", "pty", "subprocess", "trio"))
-_FUNCTIONS = {"diagnose": "._diagnose", "install": "._install", "uninstall": "._install"}
+_FUNCTIONS = {
+    "diagnose": "._diagnose",
+    "install": "._install",
+    "popen": "._shell",
+    "system": "._shell",
+    "uninstall": "._install",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ under it. Both carry out what they are told; searches, defaults and messages are
 from __future__ import annotations
 
 import os
-from typing import Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 from . import _forkless
 
@@ -38,10 +38,6 @@ class StepError(Exception):
         return "%s%s: %s" % (self.step, thing, os.strerror(self.errno))
 
 
-# Bound here: at the interpreter's end a module's names may be gone before its objects.
-_close = os.close
-
-
 class Child:
     """A child that was started. Dropping it neither kills the child nor waits for it.
 
@@ -67,10 +63,11 @@ class Child:
         fd, self.pidfd = self.pidfd, -1
         return fd
 
-    def detach_exec_fd(self) -> int:
-        """Hands `exec_fd` over: from here on the caller closes it."""
+    def close_exec_fd(self) -> None:
+        """Closes `exec_fd`, once the exec is known."""
         fd, self.exec_fd = self.exec_fd, -1
-        return fd
+        if fd != -1:
+            os.close(fd)
 
     def executed(self) -> bool:
         """Whether the program runs or has run; False as long as nothing is known. Never waits.
@@ -98,18 +95,13 @@ class Child:
             return error
         return None
 
-    def close(self, _close=_close) -> None:  # type: ignore[no-untyped-def]
-        """Closes the descriptors that this object still has."""
-        for fd in (self.detach_pidfd(), self.detach_exec_fd()):
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        for fd in (getattr(self, "pidfd", -1), getattr(self, "exec_fd", -1)):
             if fd != -1:
                 try:
                     _close(fd)
                 except OSError:
                     pass
-
-    def __del__(self) -> None:
-        if hasattr(self, "exec_fd"):
-            self.close()
 
 
 def spawn(

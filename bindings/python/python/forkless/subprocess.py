@@ -108,6 +108,13 @@ _OWN_PARAMETERS = (
     " restore_signals gid gids uid umask start_new_session process_group"
 ).split()
 _KNOWS_PROCESS_GROUP = "process_group" in _STANDARD_PARAMETERS
+_KNOWS_PIPESIZE = "pipesize" in (_standard.Popen.__init__.__kwdefaults__ or ())
+# From 3.10 and 3.11 on the standard module has these itself.
+_LATER_OPTIONS = frozenset(
+    name
+    for name, known in (("process_group", _KNOWS_PROCESS_GROUP), ("pipesize", _KNOWS_PIPESIZE))
+    if not known
+)
 
 # From 3.11 or a later patch on, an error before the exec, but for the directory's, names no file.
 _NAMES_FILE_ALWAYS = "noexec:chdir" not in _standard.Popen._execute_child.__code__.co_consts
@@ -215,9 +222,12 @@ _DEFAULTS = {
     "_leader": None,
     # The deadline by time.monotonic().
     "_deadline": None,
-    # A shell line that runs without its shell.
+    # A shell line that runs without its shell, and whether its standard error goes to its output.
     "_line": None,
+    "_merged": False,
 }
+if not _KNOWS_PIPESIZE:
+    _DEFAULTS["pipesize"] = -1
 
 
 def _methods(standard):
@@ -233,8 +243,8 @@ def _methods(standard):
     def __init__(self, *args, **kwargs):
         if not _OPTIONS.isdisjoint(kwargs):
             self._options = _take_options(kwargs)
-        if not _KNOWS_PROCESS_GROUP and "process_group" in kwargs:
-            self._options = _with_process_group(self._options, kwargs.pop("process_group"))
+        if _LATER_OPTIONS and not _LATER_OPTIONS.isdisjoint(kwargs):
+            _take_later_options(self, kwargs)
         standard_init(self, *args, **kwargs)
 
     # For inspect.signature() and help().
@@ -347,13 +357,13 @@ def _methods(standard):
                 stdin=p2cread,
                 stdout=c2pwrite,
                 stderr=errwrite,
-                close_fds=close_fds,
-                restore_signals=restore_signals,
+                close_fds=bool(close_fds),
+                restore_signals=bool(restore_signals),
+                owner=self,
             )
             if line is not None:
                 self._line = line
-                self.pid = line.pid
-                self._child_created = True
+                self._merged = errwrite != -1 and errwrite == c2pwrite
                 self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
                 return
 
@@ -466,7 +476,13 @@ def _methods(standard):
     def communicate(self, input=None, timeout=None):
         leader = self._leader
         if leader is None or leader.seconds is None:
-            return standard_communicate(self, input, timeout)
+            answer = standard_communicate(self, input, timeout)
+            line = self._line
+            if line is not None and line.quiet:
+                from ._shell import finish
+
+                answer = finish(line, *answer, self._merged)
+            return answer
         leader.quiet = True
         try:
             output, errors = standard_communicate(self, input, timeout)
@@ -478,11 +494,28 @@ def _methods(standard):
 
     communicate.__doc__ = standard_communicate.__doc__
 
+    if not _KNOWS_PIPESIZE:
+        standard_get_handles = standard["_get_handles"]
+
+        def _get_handles(self, stdin, stdout, stderr):
+            handles = standard_get_handles(self, stdin, stdout, stderr)
+            if self.pipesize > 0:
+                from fcntl import fcntl
+
+                for asked, end in zip((stdin, stdout, stderr), (1, 3, 5)):
+                    if asked == PIPE:
+                        fcntl(handles[end], 1031, self.pipesize)  # F_SETPIPE_SZ
+            return handles
+
+    else:
+        _get_handles = standard["_get_handles"]
+
     methods = locals()
     return {
         name: methods[name]
         for name in (
             "__init__",
+            "_get_handles",
             "_execute_child",
             "_start_exception",
             "_kill_all",
@@ -501,11 +534,20 @@ def _tell_deadline(self, leader, output, errors):
         raise TimeoutExpired(self.args, leader.seconds, output, errors)
 
 
-def _with_process_group(options, group):
-    if options is None:
-        options = _take_options({})
-    options.process_group = -1 if group is None else group
-    return options
+def _take_later_options(self, kwargs):
+    if not _KNOWS_PROCESS_GROUP:
+        group = kwargs.pop("process_group", None)
+        if group is not None:
+            if self._options is None:
+                self._options = _take_options({})
+            self._options.process_group = group
+    if not _KNOWS_PIPESIZE:
+        size = kwargs.pop("pipesize", None)
+        if size is None:
+            size = -1
+        if not isinstance(size, int):
+            raise TypeError("pipesize must be an integer")
+        self.pipesize = size
 
 
 def _group_for(options, start_new_session, process_group):
@@ -578,11 +620,33 @@ def _complete(popen):
 _complete(Popen)
 
 
+def _running(standard):
+    """`run` around the standard one."""
+
+    def run(*popenargs, **kwargs):
+        if not kwargs.get("shell"):
+            return standard(*popenargs, **kwargs)
+        from . import _shell
+
+        # It talks to the child by communicate() alone.
+        with _shell.read_to_end():
+            return standard(*popenargs, **kwargs)
+
+    run.__wrapped__ = standard
+    run.__doc__ = standard.__doc__
+    run.__qualname__ = "run"
+    return run
+
+
+run = _running(run)
+
+
 def _patches():
-    """What turns the standard class into ours, in place: (owner, name, new value) each."""
+    """What turns the standard module into ours, in place: (owner, name, new value) each."""
     owner = _standard.Popen
     patches = [(owner, name, value) for name, value in _DEFAULTS.items()]
     for name, value in _methods(vars(owner)).items():
         value.__qualname__ = "Popen." + name
         patches.append((owner, name, value))
+    patches.append((_standard, "run", _running(_standard.run)))
     return patches

@@ -1,0 +1,888 @@
+"""forkless.subprocess against the standard module: the same where both can, and what is ours."""
+
+import doctest
+import errno
+import gc
+import io
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import subprocess as standard
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import pytest
+
+import forkless
+from forkless import _native, subprocess
+
+PYTHON = sys.executable
+IS_ROOT = os.geteuid() == 0
+
+needs_root = pytest.mark.skipif(not IS_ROOT, reason="skipped: needs root")
+
+
+def status_of(child, field, **options):
+    """A field of the child's /proc/self/status."""
+    out = subprocess.check_output(["cat", "/proc/self/status"], text=True, **options)
+    return dict(line.split(":\t", 1) for line in out.splitlines())[field].strip()
+
+
+def outcome(function, *args, **kwargs):
+    """What a call gives: a value, or an exception's type, text and file."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        return type(error), str(error), getattr(error, "filename", None)
+
+
+# The names and the classes.
+
+
+def test_every_name_of_the_standard_module_is_there():
+    missing = [name for name in dir(standard) if not hasattr(subprocess, name)]
+    assert missing == []
+    assert subprocess.__all__ == standard.__all__
+
+
+def test_exceptions_and_results_are_the_standard_classes():
+    for name in ("CalledProcessError", "CompletedProcess", "SubprocessError", "TimeoutExpired"):
+        assert getattr(subprocess, name) is getattr(standard, name)
+    with pytest.raises(standard.CalledProcessError):
+        subprocess.check_call(["false"])
+    result = subprocess.run(["true"])
+    assert pickle.loads(pickle.dumps(result)).returncode == 0
+
+
+def test_popen_is_a_subclass_and_shows_itself_alike():
+    child = subprocess.Popen(["true"])
+    assert isinstance(child, standard.Popen)
+    assert repr(child) == "<Popen: returncode: None args: ['true']>"
+    assert child.wait() == 0
+    assert subprocess.Popen.__module__ == "forkless.subprocess"
+
+
+def test_functions_use_what_is_put_in_place_of_a_name_here(monkeypatch):
+    seen = []
+
+    class Mine(subprocess.Popen):
+        def wait(self, timeout=None):
+            seen.append("wait")
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Mine)
+    assert subprocess.call(["true"]) == 0
+    assert seen
+    monkeypatch.setattr(subprocess, "_args_from_interpreter_flags", lambda: ["-Q"])
+    assert subprocess._args_from_interpreter_flags() == ["-Q"]
+
+
+def test_a_patched_method_is_used(monkeypatch):
+    monkeypatch.setattr(subprocess.Popen, "wait", lambda self, timeout=None: 77)
+    child = subprocess.Popen(["true"])
+    try:
+        assert child.wait() == 77
+    finally:
+        os.waitpid(child.pid, 0)
+        child.returncode = 0
+
+
+def test_a_subclass_may_change_execute_child(no_fork):
+    class Loud(subprocess.Popen):
+        def _execute_child(self, args, *rest):
+            self.seen = args
+            return super()._execute_child(args, *rest)
+
+    with Loud(["true"]) as child:
+        assert child.seen == ["true"]
+
+
+@pytest.mark.honours_patches
+def test_a_debuggers_fork_exec_is_used(monkeypatch):
+    import _posixsubprocess
+
+    genuine = _posixsubprocess.fork_exec
+    seen = []
+
+    def traced(*args):
+        seen.append(args[0])
+        return genuine(*args)
+
+    monkeypatch.setattr(_posixsubprocess, "fork_exec", traced)
+    monkeypatch.setattr(standard, "_fork_exec", traced, raising=False)
+    monkeypatch.setattr(subprocess, "_fork_exec", traced, raising=False)
+    assert subprocess.call(["/bin/true"], close_fds=True, cwd="/") == 0
+    assert [list(argv) for argv in seen] == [["/bin/true"]]
+
+
+# Starts: each by our mechanism, with the standard result.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"cwd": "/usr"},
+        {"env": {"A": "1", "PATH": "/usr/bin:/bin"}},
+        {"env": {b"A": b"\xff"}},
+        {"env": {}},
+        {"start_new_session": True},
+        {"umask": 0o27},
+        {"restore_signals": False},
+        {"close_fds": False},
+        {"stdin": standard.DEVNULL},
+        {"text": True, "input": "x"},
+        {"errors": "replace", "encoding": "ascii"},
+        {"bufsize": 1, "text": True},
+        {"executable": "/bin/sh"},
+    ],
+    ids=str,
+)
+def test_a_start_gives_what_the_standard_one_gives(no_fork, monkeypatch, options):
+    line = (
+        "cat; pwd; umask; echo $A; ulimit -a; ls /proc/self/fd; "
+        "grep -E 'SigBlk|SigIgn|Uid|Groups' /proc/self/status; ps -o sid= -p $$ | wc -l"
+    )
+    options.setdefault("stdin", standard.DEVNULL) if "input" not in options else None
+    args = ["/bin/sh", "-c", line]
+    ours = subprocess.run(args, stdout=subprocess.PIPE, **options)
+    monkeypatch.undo()
+    theirs = standard.run(args, stdout=standard.PIPE, **options)
+    assert ours.returncode == theirs.returncode == 0
+    assert ours.stdout == theirs.stdout
+
+
+@pytest.mark.parametrize(
+    "args, options",
+    [
+        (["/nowhere"], {}),
+        (["nowhere-at-all"], {}),
+        ([b"/nowhere"], {}),
+        (["/etc/passwd"], {}),
+        (["/etc"], {}),
+        (["true"], {"cwd": "/nowhere"}),
+        (["true"], {"cwd": b"/nowhere"}),
+        (["true"], {"cwd": ""}),
+        (["/nowhere"], {"executable": "/also/nowhere"}),
+        ([], {}),
+        (["a\0b"], {}),
+        (["true", "a\0b"], {}),
+        (["true"], {"cwd": "a\0b"}),
+        (["true"], {"env": {"A": "b\0"}}),
+        (["true"], {"env": {"A=B": "c"}}),
+        (["true"], {"env": {"A": 1}}),
+        (["true"], {"env": {"PATH": "/a", b"PATH": b"/b"}}),
+        (["true"], {"executable": 7}),
+        ([7], {}),
+        (7, {}),
+        (["true"], {"pass_fds": (-1,)}),
+        (["true"], {"pass_fds": (999,)}),
+        (["true"], {"stdin": 999}),
+        (["true"], {"stdout": 999}),
+        (["true"], {"preexec_fn": 7, "user": -3}),
+        (["true"], {"user": -1}),
+        (["true"], {"user": 2**64}),
+        (["true"], {"user": 2**32 - 1}),
+        (["true"], {"group": 2**64}),
+        (["true"], {"extra_groups": [2**64]}),
+        (["true"], {"extra_groups": list(range(70000))}),
+        (["true"], {"umask": 2**40}),
+        (["true"], {"bufsize": "x"}),
+        (["true"], {"text": True, "universal_newlines": False}),
+        (["true"], {"startupinfo": 1}),
+        (["true"], {"nonsense": 1}),
+        (["true", "x" * (4 << 20)], {}),
+        (["x" * 5000], {}),
+        (["x" * 300], {}),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_an_error_is_the_standard_one(no_fork, monkeypatch, args, options):
+    ours = outcome(subprocess.Popen, args, **options)
+    monkeypatch.undo()
+    theirs = outcome(standard.Popen, args, **options)
+    assert ours == theirs
+
+
+def test_an_exec_format_error_is_not_run_by_a_shell(tmp_path, no_fork):
+    script = tmp_path / "script"
+    script.write_text("exit 3\n")
+    script.chmod(0o755)
+    with pytest.raises(OSError) as raised:
+        subprocess.run([script])
+    assert raised.value.errno == errno.ENOEXEC
+    assert raised.value.filename == script
+
+
+def test_the_search_goes_on_past_a_file_that_does_not_run(tmp_path, no_fork):
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    for folder, text in ((bad, "nothing\n"), (good, "#!/bin/sh\nexit 5\n")):
+        folder.mkdir()
+        (folder / "tool").write_text(text)
+        (folder / "tool").chmod(0o755)
+    env = {"PATH": "%s:%s" % (bad, good)}
+    assert subprocess.call(["tool"], env=env) == standard.call(["tool"], env=env) == 5
+    (good / "tool").unlink()
+    assert outcome(subprocess.call, ["tool"], env=env) == outcome(standard.call, ["tool"], env=env)
+
+
+def test_the_environment_keeps_its_order(no_fork):
+    env = {"B": "1", "A": "2", "C": "3"}
+    out = subprocess.check_output(["/usr/bin/env"], env=env)
+    assert out == b"B=1\nA=2\nC=3\n"
+
+
+def test_a_variable_put_beside_os_environ_reaches_the_child(no_fork):
+    os.putenv("FORKLESS_TEST", "put")
+    try:
+        out = subprocess.check_output(["sh", "-c", "echo $FORKLESS_TEST"])
+        assert out == b"put\n"
+    finally:
+        os.unsetenv("FORKLESS_TEST")
+
+
+def test_pass_fds_are_inherited_and_no_others(no_fork):
+    read, write = os.pipe()
+    other = os.dup(read)
+    os.set_inheritable(other, True)
+    try:
+        code = (
+            "import os\n"
+            "def is_open(fd):\n"
+            "    try: os.fstat(fd)\n"
+            "    except OSError: return False\n"
+            "    return True\n"
+            "print(is_open(%d), is_open(%d))" % (write, other)
+        )
+        run = subprocess.check_output
+        assert run([PYTHON, "-c", code], pass_fds=(write,), text=True) == "True False\n"
+        assert run([PYTHON, "-c", code], close_fds=False, text=True) == "False True\n"
+    finally:
+        for fd in (read, write, other):
+            os.close(fd)
+
+
+def test_low_descriptors_may_be_closed_in_the_parent(no_fork):
+    """With 0, 1 and 2 closed, pipes get those numbers."""
+    code = textwrap.dedent(
+        """
+        import os, sys
+        from forkless import subprocess
+        report = os.dup(2)
+        for closed in ((0,), (1,), (0, 1), (0, 1, 2)):
+            for fd in closed:
+                os.close(fd)
+            child = subprocess.Popen(["sh", "-c", "cat; echo err >&2"], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            out = child.communicate(b"in")
+            os.write(report, repr(out).encode() + b"\\n")
+            null = os.open("/dev/null", os.O_RDWR)
+            for fd in closed:
+                if fd != null:
+                    os.dup2(null, fd)
+        """
+    )
+    done = standard.run([PYTHON, "-c", code], stderr=standard.PIPE, text=True)
+    assert done.stderr.splitlines() == ["(b'in', b'err\\n')"] * 4
+
+
+def test_crossed_standard_descriptors(no_fork):
+    first, second = os.pipe(), os.pipe()
+    child = subprocess.Popen(
+        ["sh", "-c", "echo out; echo err >&2"], stdout=first[1], stderr=second[1]
+    )
+    assert child.wait() == 0
+    os.close(first[1])
+    os.close(second[1])
+    assert os.read(first[0], 10) == b"out\n"
+    assert os.read(second[0], 10) == b"err\n"
+    os.close(first[0])
+    os.close(second[0])
+
+
+def test_text_bytes_and_paths_as_arguments(no_fork, tmp_path):
+    args = ["printf", b"%s.", "\udcff", tmp_path]
+    out = subprocess.check_output(args)
+    assert out == b"\xff." + os.fsencode(tmp_path) + b"."
+    assert subprocess.call(tmp_path.__class__("/bin/true")) == 0
+    with pytest.raises(TypeError, match="path-like args is not allowed when shell is true"):
+        subprocess.call(tmp_path, shell=True)
+
+
+def test_shell_lines_and_their_arguments(no_fork):
+    assert subprocess.check_output("echo $0 $1", shell=True) == b"/bin/sh\n"
+    assert subprocess.check_output(["echo $0 $1", "a", "b"], shell=True) == b"a b\n"
+    assert subprocess.call("exit 3", shell=True) == 3
+    out = subprocess.check_output("echo $0", shell=True, executable="/bin/bash")
+    assert out == standard.check_output("echo $0", shell=True, executable="/bin/bash")
+    assert subprocess.getstatusoutput("echo a; exit 4") == (4, "a")
+    assert subprocess.getoutput("echo b >&2") == "b"
+
+
+def test_a_timeout_kills_and_tells_the_output(no_fork):
+    with pytest.raises(standard.TimeoutExpired) as raised:
+        subprocess.run(["sh", "-c", "echo first; exec sleep 60"], stdout=subprocess.PIPE, timeout=1)
+    assert raised.value.timeout == 1
+    assert raised.value.output == b"first\n"
+
+
+def test_the_audit_event_is_the_standard_one():
+    code = textwrap.dedent(
+        """
+        import sys
+        seen = []
+        sys.addaudithook(lambda name, args: seen.append(args) if name == "subprocess.Popen" else 0)
+        import subprocess as standard
+        from forkless import subprocess
+        for module in (standard, subprocess):
+            module.call(["/bin/true", "x"], cwd="/", env={"A": "1"})
+            module.call("true", shell=True)
+        assert len(seen) == 4 and seen[:2] == seen[2:], seen
+        """
+    )
+    assert standard.call([PYTHON, "-c", code]) == 0
+
+
+def test_an_audit_hook_may_refuse():
+    code = textwrap.dedent(
+        """
+        import sys
+        def refuse(name, args):
+            if name == "subprocess.Popen":
+                raise PermissionError("refused")
+        from forkless import subprocess
+        sys.addaudithook(refuse)
+        try:
+            subprocess.call(["true"], stdout=subprocess.PIPE)
+        except PermissionError as error:
+            print(error)
+        """
+    )
+    assert standard.check_output([PYTHON, "-c", code]) == b"refused\n"
+
+
+def test_signals_are_restored_or_not(no_fork):
+    def ignored(**options):
+        return int(status_of(None, "SigIgn", **options), 16)
+
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        bit = 1 << (number - 1)
+        assert not ignored() & bit
+        assert ignored(restore_signals=False) & bit
+
+
+def test_nothing_of_a_failed_start_is_left(no_fork):
+    def descriptors():
+        return sorted(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    for _ in range(50):
+        with pytest.raises(FileNotFoundError):
+            subprocess.Popen(
+                ["/nowhere"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        with pytest.raises(NotADirectoryError):
+            subprocess.Popen(["true"], cwd="/etc/passwd", stdout=subprocess.PIPE)
+    gc.collect()
+    assert descriptors() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_no_descriptor_is_left_of_children_that_ran(no_fork):
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        subprocess.run(["true"], capture_output=True)
+        subprocess.run(["true"], deadline=60, kill_group=True)
+        subprocess.run("true", shell=True)
+    gc.collect()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_child_that_nobody_waited_for_is_warned_of_and_reaped(no_fork):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        child = subprocess.Popen(["sleep", "60"])
+        pid = child.pid
+        child_ref = child
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        del child, child_ref
+        gc.collect()
+    assert any(w.category is ResourceWarning for w in caught)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def test_the_lock_of_the_interpreter_is_released(tmp_path):
+    """A start that takes long, since its program waits for a writer, lets other threads run."""
+    program = tmp_path / "program"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o755)
+    ticks = []
+    stop = threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        with open(program, "ab"):
+            before = time.monotonic()
+            # The engine waits up to 63 ms for the file's writer.
+            with pytest.raises(OSError) as raised:
+                subprocess.Popen([program])
+            after = time.monotonic()
+        assert raised.value.errno == errno.ETXTBSY
+    finally:
+        stop.set()
+        thread.join()
+    assert any(before < tick < after for tick in ticks)
+
+
+# Credentials.
+
+
+@needs_root
+def test_user_and_groups_are_those_of_the_standard_module(no_fork, monkeypatch):
+    cases = [
+        {"user": 65534},
+        {"group": 65534},
+        {"extra_groups": [7, 9]},
+        {"extra_groups": []},
+        {"user": "nobody", "group": "nogroup", "extra_groups": ["nogroup", 7]},
+        {"user": 65534, "group": 65534, "extra_groups": []},
+    ]
+    line = ["grep", "-E", "^(Uid|Gid|Groups)", "/proc/self/status"]
+    ours = [subprocess.check_output(line, **case) for case in cases]
+    monkeypatch.undo()
+    assert ours == [standard.check_output(line, **case) for case in cases]
+
+
+@needs_root
+def test_the_directory_is_entered_before_the_user_changes(tmp_path, no_fork):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    out = subprocess.check_output(["/bin/pwd"], cwd=private, user=65534)
+    assert out.strip() == os.fsencode(private)
+
+
+@needs_root
+def test_a_refused_user_names_no_file_where_the_standard_module_names_none(no_fork):
+    code = textwrap.dedent(
+        """
+        import os, sys, subprocess as standard
+        from forkless import subprocess
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+        for options in ({"user": 0}, {"group": 0}, {"extra_groups": [0]}):
+            seen = []
+            for module in (standard, subprocess):
+                try:
+                    module.call(["/bin/true"], **options)
+                except PermissionError as error:
+                    seen.append((str(error), error.filename))
+            assert len(seen) == 2 and seen[0] == seen[1], seen
+        """
+    )
+    done = standard.run([PYTHON, "-c", code], env=dict(os.environ, PYTHONPATH=_path()))
+    assert done.returncode == 0
+
+
+def _path():
+    return os.path.dirname(os.path.dirname(forkless.__file__))
+
+
+@needs_root
+def test_without_privilege_no_saved_id_keeps_a_way_back(no_fork):
+    code = textwrap.dedent(
+        """
+        import os, subprocess as standard
+        from forkless import subprocess
+        os.setgroups([]); os.setresuid(1001, 1000, 1000)
+        line = ["grep", "^Uid", "/proc/self/status"]
+        ours = subprocess.check_output(line, user=1001)
+        assert ours == standard.check_output(line, user=1001), ours
+        print(ours.split())
+        """
+    )
+    out = standard.check_output([PYTHON, "-c", code], env=dict(os.environ, PYTHONPATH=_path()))
+    assert out.decode().count("1001") == 4
+
+
+# preexec_fn.
+
+
+def test_preexec_fn_works_and_is_warned_of_once():
+    code = textwrap.dedent(
+        """
+        import os, resource, signal, warnings
+        warnings.simplefilter("always")
+        from forkless import subprocess
+        def limits():
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert subprocess.call(["true"], preexec_fn=limits) == 0
+            assert subprocess.call(["true"], preexec_fn=limits) == 0
+        seen = [w for w in caught if issubclass(w.category, RuntimeWarning)]
+        assert len(seen) == 1, seen
+        print(seen[0].category.__name__, seen[0].filename, seen[0].message)
+        try:
+            subprocess.call(["true"], preexec_fn=lambda: 1 / 0)
+        except subprocess.SubprocessError as error:
+            print(error)
+        """
+    )
+    out = standard.check_output([PYTHON, "-c", code], text=True)
+    first, second = out.splitlines()
+    assert first.startswith("ForklessWarning <string> preexec_fn makes this start fork")
+    assert "start_new_session=True" in first and "rlimits={...}" in first
+    assert second == "Exception occurred in preexec_fn."
+
+
+def test_preexec_fn_and_our_options_exclude_each_other():
+    with pytest.raises(ValueError, match="cannot go together with nice"):
+        subprocess.Popen(["true"], preexec_fn=os.setsid, nice=3)
+
+
+# Our own keyword arguments.
+
+
+def test_limits(no_fork):
+    limits = {resource.RLIMIT_NOFILE: (50, 60), resource.RLIMIT_CORE: 0}
+    code = (
+        "import resource as r; print(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_CORE))"
+    )
+    out = subprocess.check_output([PYTHON, "-c", code], rlimits=limits, text=True)
+    assert out == "(50, 60) (0, 0)\n"
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    code = "import resource as r; print(r.getrlimit(r.RLIMIT_STACK) == (%d, %d))" % (soft, hard)
+    again = {resource.RLIMIT_STACK: (soft, hard)}
+    assert subprocess.check_output([PYTHON, "-c", code], rlimits=again) == b"True\n"
+
+
+def test_nice_affinity_scheduler_and_no_new_privs(no_fork):
+    cpu = min(os.sched_getaffinity(0))
+    code = (
+        "import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0),"
+        " os.sched_getscheduler(0) == os.SCHED_BATCH)"
+    )
+    out = subprocess.check_output(
+        [PYTHON, "-c", code], nice=7, affinity={cpu}, scheduler=os.SCHED_BATCH, text=True
+    )
+    assert out == "7 {%d} True\n" % cpu
+    assert status_of(None, "NoNewPrivs", no_new_privs=True) == "1"
+    assert status_of(None, "NoNewPrivs", no_new_privs=False) == "0"
+
+
+def test_a_death_signal_comes_when_the_process_dies_not_the_thread():
+    code = textwrap.dedent(
+        """
+        import os, signal, sys, threading
+        from forkless import subprocess
+        def start():
+            global child
+            child = subprocess.Popen(["sleep", "60"], pdeathsig=signal.SIGTERM)
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+        assert child.poll() is None
+        print(child.pid, flush=True)
+        sys.stdin.read()
+        os._exit(0)
+        """
+    )
+    parent = standard.Popen([PYTHON, "-c", code], stdin=standard.PIPE, stdout=standard.PIPE)
+    pid = int(parent.stdout.readline())
+    pidfd = os.pidfd_open(pid)
+    assert select.select([pidfd], [], [], 0.05)[0] == []
+    parent.stdin.close()
+    assert select.select([pidfd], [], [], 30)[0] == [pidfd]
+    parent.stdout.close()
+    parent.wait()
+    os.close(pidfd)
+
+
+def test_descriptors_at_any_number(no_fork, tmp_path):
+    read, write = os.pipe()
+    with open(tmp_path / "file", "w+b") as file:
+        done = subprocess.run(
+            ["sh", "-c", "echo seven >&7; echo ten >&%d; : <&3" % read],
+            fds={7: write, read: file, 3: None},
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(write)
+        assert done.returncode != 0
+        assert os.read(read, 100) == b"seven\n"
+        os.close(read)
+        file.seek(0)
+        assert file.read() == b"ten\n"
+
+
+def test_descriptors_may_change_places(no_fork):
+    first, second = socket.socketpair(), socket.socketpair()
+    a, b = first[1].fileno(), second[1].fileno()
+    with pytest.raises(ValueError, match="number 1 is given by another argument"):
+        subprocess.run(["true"], fds={1: a}, stdout=subprocess.PIPE)
+    code = "import os; os.write(%d, b'A'); os.write(%d, b'B')" % (a, b)
+    assert subprocess.call([PYTHON, "-c", code], fds={a: b, b: a}) == 0
+    assert first[0].recv(10) == b"B"
+    assert second[0].recv(10) == b"A"
+    for pair in (first, second):
+        for end in pair:
+            end.close()
+
+
+def test_a_controlling_terminal(no_fork):
+    main, tty = os.openpty()
+    try:
+        child = subprocess.Popen(
+            ["sh", "-c", "echo ok >/dev/tty"], stdin=tty, stdout=tty, stderr=tty, setctty=True
+        )
+        assert child.wait() == 0
+        assert os.read(main, 100) == b"ok\r\n"
+    finally:
+        os.close(main)
+        os.close(tty)
+
+
+def test_kill_group_reaches_grandchildren(no_fork):
+    read, write = os.pipe()
+    child = subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo started; sleep 60"],
+        kill_group=True,
+        stdout=write,
+    )
+    os.close(write)
+    with os.fdopen(read, "rb") as output:
+        assert output.readline() == b"started\n"
+        assert os.getpgid(child.pid) == child.pid
+        child.terminate()
+        assert child.wait() == -signal.SIGTERM
+        # The end comes only when the grandchild is gone, too.
+        assert output.read() == b""
+
+
+def test_kill_group_reaches_grandchildren_after_the_child_has_ended(no_fork):
+    if _kernel() < (6, 9):
+        pytest.skip("skipped: signals to a group by its pidfd need Linux 6.9")
+    child = subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo started"], kill_group=True, stdout=subprocess.PIPE
+    )
+    assert child.stdout.readline() == b"started\n"
+    assert child.wait() == 0
+    child.kill()
+    assert child.stdout.read() == b""
+    child.stdout.close()
+
+
+def _kernel():
+    return tuple(int(part) for part in os.uname().release.split(".")[:2])
+
+
+def test_a_timeout_of_run_reaches_grandchildren(no_fork):
+    with pytest.raises(standard.TimeoutExpired):
+        subprocess.run(
+            ["sh", "-c", "sleep 600 & wait"], kill_group=True, timeout=0.2, capture_output=True
+        )
+
+
+def test_a_deadline_holds_over_grandchildren(no_fork):
+    with pytest.raises(standard.TimeoutExpired) as raised:
+        subprocess.run(
+            ["sh", "-c", "echo first; sleep 600 & exit 0"],
+            deadline=0.5,
+            stdout=subprocess.PIPE,
+        )
+    assert raised.value.timeout == 0.5
+    assert raised.value.output == b"first\n"
+
+
+def test_a_deadline_holds_while_nobody_waits(no_fork):
+    child = subprocess.Popen(["sleep", "600"], deadline=0.1, stdout=subprocess.PIPE)
+    # No wait of Popen's: the end of the pipe shows the end of the child.
+    assert child.stdout.read() == b""
+    with pytest.raises(standard.TimeoutExpired) as raised:
+        child.wait()
+    assert str(raised.value) == "Command '['sleep', '600']' timed out after 0.1 seconds"
+    assert child.wait() == child.returncode == -signal.SIGKILL
+    child.stdout.close()
+
+
+def test_a_child_that_ends_before_its_deadline_is_as_any_other(no_fork):
+    done = subprocess.run(["sh", "-c", "echo a; exit 3"], deadline=60, capture_output=True)
+    assert (done.returncode, done.stdout) == (3, b"a\n")
+    child = subprocess.Popen(["sh", "-c", "exit 4"], deadline=60)
+    assert child.wait(timeout=30) == 4
+
+
+def test_a_timeout_before_the_deadline_is_the_standard_one(no_fork):
+    child = subprocess.Popen(["sleep", "600"], deadline=300)
+    with pytest.raises(standard.TimeoutExpired) as raised:
+        child.wait(timeout=0.05)
+    assert raised.value.timeout == 0.05
+    assert child.poll() is None
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+
+
+def test_deadlines_of_many_children_come_in_their_order(no_fork):
+    children = [subprocess.Popen(["sleep", "600"], deadline=n / 50) for n in (9, 1, 5, 3, 7)]
+    for child in children:
+        with pytest.raises(standard.TimeoutExpired):
+            child.wait()
+
+
+def test_options_are_checked_before_anything_starts(no_fork):
+    wrong = [
+        ({"rlimits": 5}, TypeError),
+        ({"rlimits": {resource.RLIMIT_CORE: (1, 2, 3)}}, ValueError),
+        ({"rlimits": {resource.RLIMIT_CORE: -5}}, ValueError),
+        ({"rlimits": {99: 5}}, ValueError),
+        ({"nice": 20}, ValueError),
+        ({"nice": "x"}, TypeError),
+        ({"affinity": []}, ValueError),
+        ({"affinity": [-1]}, ValueError),
+        ({"scheduler": 77}, ValueError),
+        ({"scheduler": (os.SCHED_BATCH, 5)}, ValueError),
+        ({"scheduler": (1, 2, 3)}, ValueError),
+        ({"pdeathsig": 65}, ValueError),
+        ({"fds": [1]}, TypeError),
+        ({"fds": {-1: 0}}, ValueError),
+        ({"deadline": -1}, ValueError),
+        ({"deadline": "soon"}, ValueError),
+        ({"setctty": -2}, ValueError),
+        ({"cgroup": 5}, TypeError),
+        ({"deadline": 5, "process_group": 1}, ValueError),
+    ]
+    for options, error in wrong:
+        with pytest.raises(error) as raised:
+            subprocess.Popen(["true"], **options)
+        assert "\n" not in str(raised.value), options
+
+
+def test_an_option_that_is_none_counts_as_not_given(no_fork):
+    none = dict.fromkeys(subprocess._OPTIONS)
+    assert subprocess.call(["true"], **none) == 0
+
+
+def test_a_refused_option_says_what_to_do(no_fork):
+    with pytest.raises(OSError) as raised:
+        subprocess.call(["true"], cgroup="/nowhere/at/all")
+    assert raised.value.errno == errno.ENOENT
+    assert raised.value.filename == "/nowhere/at/all"
+    assert "must be a cgroup's" in str(raised.value)
+    assert isinstance(raised.value.__cause__, _native.StepError)
+    assert raised.value.__cause__.step == "cgroup"
+    with pytest.raises(OSError) as raised:
+        subprocess.call(["true"], fds={5: 999})
+    assert raised.value.errno == errno.EBADF
+    with pytest.raises(OSError) as raised:
+        subprocess.call(["true"], stdin=subprocess.DEVNULL, setctty=0)
+    assert raised.value.errno == errno.ENOTTY
+
+
+def test_a_process_group_and_a_pipe_size_in_every_version(no_fork):
+    child = subprocess.Popen(["cat"], process_group=0, stdin=subprocess.PIPE, pipesize=1 << 17)
+    import fcntl
+
+    assert os.getpgid(child.pid) == child.pid
+    assert fcntl.fcntl(child.stdin, 1032) == 1 << 17
+    child.communicate()
+
+
+# The children of threads, and after a fork.
+
+
+def test_threads_start_and_wait_at_once(no_fork):
+    wrong = []
+
+    def work(number):
+        for i in range(20):
+            text = "%d-%d" % (number, i)
+            out = subprocess.run(["echo", text], capture_output=True, text=True).stdout
+            if out != text + "\n":
+                wrong.append((text, out))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_forked_process_may_start_children_and_has_its_own_deadlines():
+    code = textwrap.dedent(
+        """
+        import os
+        from forkless import subprocess
+        mine = subprocess.Popen(["sleep", "600"], deadline=500)
+        pid = os.fork()
+        if pid == 0:
+            ok = subprocess.call(["true"]) == 0
+            try:
+                subprocess.call(["sleep", "600"], deadline=0.1)
+                ok = False
+            except subprocess.TimeoutExpired:
+                pass
+            os._exit(0 if ok else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert mine.poll() is None
+        mine.kill()
+        mine.wait()
+        """
+    )
+    assert standard.call([PYTHON, "-c", code]) == 0
+
+
+def test_the_native_spawn_tells_of_a_failure_after_it_has_returned(no_fork):
+    child = _native.spawn(
+        [b"x"],
+        executables=[b"/nowhere"],
+        env=None,
+        cwd=None,
+        fds=[],
+        close_fds=True,
+        keep=[],
+        restore_signals=True,
+        setsid=False,
+        blocking=False,
+    )
+    select.select([child.exec_fd], [], [], 30)
+    deadline = time.monotonic() + 30
+    while child.start_error() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    error = child.start_error()
+    assert (error.step, error.errno) == ("exec", errno.ENOENT)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, 0)
+
+
+def test_the_documentation_is_right():
+    for module in (forkless, subprocess, _native):
+        failed, tried = doctest.testmod(module, extraglobs={"resource": resource})
+        assert failed == 0
+        assert tried
+
+
+def test_the_file_of_a_stream_may_be_given(no_fork, tmp_path):
+    with open(tmp_path / "out", "w+b") as file:
+        assert subprocess.call(["echo", "x"], stdout=file) == 0
+        file.seek(0)
+        assert file.read() == b"x\n"
+    with pytest.raises(io.UnsupportedOperation):
+        subprocess.call(["echo"], stdout=io.BytesIO())
