@@ -46,6 +46,7 @@ def install() -> None:
     ================================================  =============================================
     `subprocess`                                      `Popen` and all that uses it, `os.popen` too
     `asyncio`                                         `create_subprocess_exec` and `_shell`
+    `trio`                                            `run_process` and `lowlevel.open_process`
     `os`                                              `system`, `posix_spawn`, `posix_spawnp`,
                                                       `spawnv` and the like
     `multiprocessing`                                 the start methods spawn and forkserver
@@ -183,28 +184,32 @@ class _Loader:
 _finder = _Finder()
 
 
-def _asyncio_patches(module: ModuleType) -> List[_Patch]:
-    ours = sys.modules.get("forkless.asyncio")
-    if ours is not None and not hasattr(ours, "_patches"):
-        # It is what imports asyncio just now, and is changed when it is complete.
-        return []
-    from .asyncio import _patches
+def _patches_of(name: str) -> Callable[[ModuleType], List[_Patch]]:
+    """What our module of this name has for the package that it stands for."""
 
-    return list(_patches())
+    def patches(module: ModuleType) -> List[_Patch]:
+        ours = sys.modules.get(name)
+        if ours is not None and not hasattr(ours, "_patches"):
+            # It is what imports the package just now, and is changed when it is complete.
+            return []
+        return list(import_module(name)._patches())
 
-
-def _own_asyncio_patches(module: ModuleType) -> List[_Patch]:
-    return list(module._patches())
+    return patches
 
 
 # multiprocessing
 
 
 def _multiprocessing_patches(util: ModuleType) -> List[_Patch]:
+    from .subprocess import _fork_exec_is_patched
+
     standard: Callable[..., int] = util.spawnv_passfds
 
     def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Iterable[int]) -> int:
         passfds = list(passfds)
+        # A debugger follows children by that.
+        if _fork_exec_is_patched():
+            return standard(path, args, passfds)
         try:
             child = _start(
                 [os.fsencode(word) for word in args],
@@ -470,9 +475,11 @@ def _is_inheritable(fd: int) -> bool:
 
 #: Modules that are changed when the program imports them.
 _LATER: Dict[str, Callable[[ModuleType], List[_Patch]]] = {
-    # The package: its loops need all of it.
-    "asyncio": _asyncio_patches,
-    "forkless.asyncio": _own_asyncio_patches,
+    # The packages, not the parts that are changed: ours need all of them.
+    "asyncio": _patches_of("forkless.asyncio"),
+    "forkless.asyncio": _patches_of("forkless.asyncio"),
+    "trio": _patches_of("forkless.trio"),
+    "forkless.trio": _patches_of("forkless.trio"),
     "multiprocessing.util": _multiprocessing_patches,
     "pty": _pty_patches,
     "ptyprocess.ptyprocess": _ptyprocess_patches,
