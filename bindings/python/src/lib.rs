@@ -115,7 +115,7 @@ fn minor() -> u32 {
 /// Called by Python's import.
 #[unsafe(no_mangle)]
 #[expect(non_snake_case, reason = "Python looks for this name")]
-pub extern "C" fn PyInit__forkless() -> *mut ffi::PyObject {
+extern "C" fn PyInit__forkless() -> *mut ffi::PyObject {
     let definition = match minor() {
         0..12 => &MODULE_3_9,
         12 => &MODULE_3_12,

@@ -101,6 +101,7 @@ impl Command {
             chroot,
             cgroup,
             cwd,
+            as_posixsubprocess,
             uid,
             gid,
             groups,
@@ -128,6 +129,8 @@ impl Command {
             (!spec.fds.is_empty(), "std connects descriptors 0, 1 and 2 alone"),
             (!spec.inherit_descriptors, "std hands every descriptor on: set inherit_descriptors(true)"),
             (spec.on_drop != OnDrop::Detach, "std leaves a dropped child alone"),
+            (as_posixsubprocess, "std has an order of its own"),
+            (spec.files.is_some(), "std searches for the program"),
             (!spec.scripts, "std runs scripts without interpreter where it forks"),
             (spec.env.is_of_c(), "std copies the environment by its own rules"),
         ];
