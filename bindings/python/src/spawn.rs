@@ -251,7 +251,7 @@ fn spawn<'py>(
         },
         false => match nonblocking::start(&mut command) {
             Ok((child, exec)) => Ok(Started::pending(child, exec)),
-            Err(e) => Err(e.parts()),
+            Err(e) => Err(failed(&e)),
         },
     });
     match started {
