@@ -189,7 +189,7 @@ def _patches_of(name: str) -> Callable[[ModuleType], List[_Patch]]:
 
     def patches(module: ModuleType) -> List[_Patch]:
         ours = sys.modules.get(name)
-        if ours is not None and not hasattr(ours, "_patches"):
+        if ours is not None and "_patches" not in vars(ours):
             # It is what imports the package just now, and is changed when it is complete.
             return []
         return list(import_module(name)._patches())
