@@ -101,7 +101,7 @@ def compare(name: str, suite: Suite) -> int:
             [*pip, "install", "-t", target, suite.package, "pytest", *suite.needs]
         ).returncode
         root = place
-        if not got and "/" in suite.tests[0] or suite.tests == ("tests",):
+        if not got and ("/" in suite.tests[0] or suite.tests == ("tests",)):
             download = ["download", "--no-deps", "--no-binary", ":all:", "-d", place]
             got = subprocess.run([*pip, *download, suite.package]).returncode
             for archive in [entry for entry in os.listdir(place) if entry.endswith(".tar.gz")]:
