@@ -3,8 +3,9 @@
 Each program runs in an interpreter of its own, where CPython's ways to fork are refused: a start
 that went by them would fail. No verdict depends on how long something takes.
 
-    FORKLESS_SPAWNS=100000 pytest tests/test_robust.py -k growth     # 2,000 without the variable
-    FORKLESS_POINTS=opcode pytest tests/test_robust.py -k point      # lines without the variable
+    FORKLESS_PYTHON_LONG=1 pytest tests/test_robust.py
+
+does 100,000 starts in place of 2,000, and interrupts `run` at every opcode in place of every line.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import Dict, List, Optional
 import pytest
 from _tools import skip
 
+LONG = os.environ.get("FORKLESS_PYTHON_LONG") == "1"
+
 # A program that hangs ends here.
-LIMIT = 540
+LIMIT = 7200 if LONG else 540
 
 REFUSE = """
 import _posixsubprocess, os
@@ -107,7 +110,7 @@ def test_threads_start_children_side_by_side() -> None:
                 os.close(fd)
 
         def work(number):
-            for turn in range(25):
+            for turn in range(15):
                 said = "%d %d" % (number, turn)
                 done = subprocess.run(["echo", said], stdout=PIPE, text=True)
                 if (done.returncode, done.stdout) != (0, said + "\\n"):
@@ -119,7 +122,7 @@ def test_threads_start_children_side_by_side() -> None:
 
         changing = threading.Thread(target=others)
         changing.start()
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -361,8 +364,7 @@ print(point)
     ],
 )
 def test_an_interrupt_at_every_point_of_run_loses_no_child(options: str) -> None:
-    kind = os.environ.get("FORKLESS_POINTS", "line")
-    points = int(run(POINTS, kind, options))
+    points = int(run(POINTS, "opcode" if LONG else "line", options))
     assert points > 100
 
 
@@ -415,7 +417,7 @@ def test_the_interpreter_ends_beside_threads_that_start_children() -> None:
 
 
 def test_starts_do_not_add_up_to_growth() -> None:
-    starts = int(os.environ.get("FORKLESS_SPAWNS", "2000"))
+    starts = 100_000 if LONG else 2_000
     run(
         """
         starts = int(sys.argv[1])
