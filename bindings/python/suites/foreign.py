@@ -3,8 +3,8 @@
     python suites/foreign.py [pexpect | ptyprocess | psutil | trio | anyio ...]
 
 The interpreter has forkless and pip. Packages and their tests come from PyPI. Each package's tests
-run without forkless first, and then under `forkless.install()`; those of pexpect and ptyprocess also
-on `forkless.pty.PtyProcess`. A test that fails in the first run may fail in the others.
+run without forkless first, and then under `forkless.install()`. Those of pexpect and ptyprocess run
+on `forkless.pty.PtyProcess`, too. A test that fails in the first run may fail in the others.
 
 A run is repeated for the tests that failed in it alone: some of these suites count seconds.
 """

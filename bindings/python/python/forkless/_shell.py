@@ -31,7 +31,8 @@ class Line:
     """A line that runs as one program, in the place of its shell.
 
     The process is an ordinary child, which the caller waits for by its number. The status has to
-    be translated by :meth:`end`: a shell that waits reports a program killed by signal n as 128 + n.
+    be translated by :meth:`end`: a shell that waits reports a program killed by signal n as
+    128 + n.
 
     >>> line = start(b"exec sleep 0", env=None, cwd=None, stdin=-1, stdout=-1, stderr=-1,
     ...              close_fds=True, restore_signals=True)
