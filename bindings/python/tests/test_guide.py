@@ -114,7 +114,11 @@ def blocks_of(page: str) -> List[Block]:
 
 
 BLOCKS = [block for page in PAGES if (GUIDE / page).exists() for block in blocks_of(page)]
-PROGRAMS = [block for block in BLOCKS if block.language in ("python", "sh")]
+PROGRAMS = [
+    block
+    for block in BLOCKS
+    if block.language in ("python", "sh") and block.order("file") is None
+]
 
 
 def test_the_guide_is_here_and_every_block_is_known() -> None:
