@@ -87,6 +87,9 @@ const STEPS: &[(&str, u64, Work)] = &[
             "--show-output",
         ]),
     ),
+    // The wheel with the command in it, from a fresh virtual environment; the newest interpreter
+    // here.
+    ("python", 1800, Work::Tests(&["./x", "python", "--or-skip"])),
     ("demo", 900, Work::Once(&["./x", "demo", "--quick"])),
     (
         "documentation",
