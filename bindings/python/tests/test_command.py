@@ -108,7 +108,9 @@ def _finding(title):
         "process": {"comm": "python3", "exe": "/usr/bin/python3", "cgroup": "/"},
         "pid": 7,
         "processes": 2,
-        "call_site": [{"function": None, "offset": 16, "module": "/lib/libc.so.6", "build_id": None}],
+        "call_site": [
+            {"function": None, "offset": 16, "module": "/lib/libc.so.6", "build_id": None}
+        ],
         "count": 3,
         "per_second": 1.0,
         "cost": {"caller_ns": 5e6, "child_ns": 2e5, "faults_ns": 0.0, "cpu_share": 0.012},
