@@ -40,7 +40,8 @@ def needed(file):
     said = subprocess.run(read, check=True, stdout=subprocess.PIPE, env=english)
     text = said.stdout.decode("utf-8", "replace")
     versions = [int(minor) for minor in re.findall(r"Name: GLIBC_2\.(\d+)", text)]
-    return max(versions, default=0), "libc.musl" in text
+    # musl's goes by either name, and takes itself for both.
+    return max(versions, default=0), re.search(r"\[libc\.(so|musl-\w+\.so\.1)\]", text) is not None
 
 
 def platform(tag, files):
