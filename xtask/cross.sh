@@ -134,7 +134,7 @@ aarch64() {
 		export RUSTC=$cross/rustc CARGO_TARGET_DIR=$cross/target
 	fi
 	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-	try "the workspace for aarch64" cargo build --locked --workspace --exclude forkless-preload --exclude xtask --target $target || return
+	try "the workspace for aarch64" cargo build --locked --workspace --exclude forkless-preload --exclude forkless-python --exclude xtask --target $target || return
 	try "the preloaded library for aarch64" cargo build --locked --profile preload --package forkless-preload --target $target || return
 	for built in debug/forkless debug/libforkless_capi.so preload/libforkless_preload.so; do
 		if aarch64-linux-gnu-readelf -h "${CARGO_TARGET_DIR:-target}/$target/$built" | grep -q AArch64; then
