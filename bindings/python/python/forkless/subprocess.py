@@ -126,13 +126,18 @@ _genuine_get_exec_path = os.get_exec_path
 _C_FUNCTION = type(_posixsubprocess.fork_exec)
 
 
+def _is_patch(function):
+    # The pytest plugin only looks on.
+    return type(function) is not _C_FUNCTION and not getattr(function, "_forkless_watches", False)
+
+
 def _fork_exec_is_patched():
     """Whether a debugger, a tracer or a test has put something in fork_exec's place."""
-    if type(_posixsubprocess.fork_exec) is not _C_FUNCTION:
+    if _is_patch(_posixsubprocess.fork_exec):
         return True
     for names in (globals(), vars(_standard)):
         function = names.get("_fork_exec")
-        if function is not None and type(function) is not _C_FUNCTION:
+        if function is not None and _is_patch(function):
             return True
     return False
 
