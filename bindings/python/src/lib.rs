@@ -114,7 +114,6 @@ fn minor() -> u32 {
 
 /// Called by Python's import.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "Python looks for this name")]
 extern "C" fn PyInit__forkless() -> *mut ffi::PyObject {
     let definition = match minor() {
         0..12 => &MODULE_3_9,

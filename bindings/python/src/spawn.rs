@@ -180,14 +180,12 @@ fn spawn<'py>(
     for arg in argv.iter().skip(1) {
         command.arg(text(arg)?);
     }
-    match env {
-        Some(env) => {
-            let entries = items(&env)?;
-            let entries = entries.iter().map(text).collect::<PyResult<Vec<_>>>()?;
-            command.exact_environment(entries);
-        }
+    if let Some(env) = env {
+        let entries = items(&env)?;
+        command.exact_environment(entries.iter().map(text).collect::<PyResult<Vec<_>>>()?);
+    } else {
         // SAFETY: Python changes the environment under the lock that this thread holds.
-        None => unsafe { command.fix_environment() },
+        unsafe { command.fix_environment() };
     }
     if let Some(cwd) = &cwd {
         command.current_dir(text(cwd)?);
