@@ -40,6 +40,7 @@ time. A program under a debugger that patches `_posixsubprocess.fork_exec` start
 that, too.
 """
 
+import operator
 import subprocess as _standard
 import sys
 import types
@@ -116,19 +117,22 @@ _LATER_OPTIONS = frozenset(
     if not known
 )
 
-# From 3.11 or a later patch on, an error before the exec, but for the directory's, names no file.
-_NAMES_FILE_ALWAYS = "noexec:chdir" not in _standard.Popen._execute_child.__code__.co_consts
+# Before 3.13 every error before the exec names the directory, if one was given.
+_NAMES_DIRECTORY_ALWAYS = "noexec:chdir" not in _standard.Popen._execute_child.__code__.co_consts
 
 _NO_FDS = ()
 _PATH_SEPARATOR = ord("/")
-_ID_MAX = 2**32 - 2
+_ID_MAX = 2**32 - 1
+_SINCE_3_12 = sys.version_info >= (3, 12)
 _genuine_get_exec_path = os.get_exec_path
 _C_FUNCTION = type(_posixsubprocess.fork_exec)
 
 
 def _is_patch(function):
     # The pytest plugin only looks on.
-    return type(function) is not _C_FUNCTION and not getattr(function, "_forkless_watches", False)
+    # A mock has every attribute, but none that is True.
+    watches = getattr(function, "_forkless_watches", False)
+    return type(function) is not _C_FUNCTION and watches is not True
 
 
 def _fork_exec_is_patched():
@@ -178,12 +182,26 @@ def _kept(pass_fds):
 def _id(number, kind):
     if number > _ID_MAX:
         raise OverflowError("%s is greater than maximum" % kind)
-    return number
+    # (uid_t)-1: leave it as it is.
+    return None if number == _ID_MAX else number
+
+
+def _c_int(number):
+    number = operator.index(number)
+    if -(2**31) <= number < 2**31:
+        return number
+    # What the conversions of the running version say (Python/getargs.c).
+    if _SINCE_3_12:
+        raise OverflowError("Python int too large to convert to C int")
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError("Python int too large to convert to C long")
+    which = "greater than maximum" if number > 0 else "less than minimum"
+    raise OverflowError("signed integer is " + which)
 
 
 def _groups(numbers):
     if len(numbers) > os.sysconf("SC_NGROUPS_MAX"):
-        raise ValueError("too many extra_groups")
+        raise ValueError("too many extra_groups" if _SINCE_3_12 else "too many groups")
     for number in numbers:
         if number > _ID_MAX:
             raise ValueError("invalid group id")
@@ -323,6 +341,8 @@ def _methods(standard):
         directory = None if cwd is None else encode(cwd)
         if gids is not None:
             gids = _groups(gids)
+        process_group = _c_int(process_group)
+        umask = _c_int(umask)
         if gid is not None:
             gid = _id(gid, "gid")
         if uid is not None:
@@ -426,10 +446,8 @@ def _methods(standard):
             return OSError(error.errno, message)
         if error.step == "exec":
             return OSError(error.errno, message, executable)
-        if error.step == "chdir":
+        if cwd is not None and (error.step == "chdir" or _NAMES_DIRECTORY_ALWAYS):
             return OSError(error.errno, message, cwd)
-        if _NAMES_FILE_ALWAYS:
-            return OSError(error.errno, message, executable)
         return OSError(error.errno, message)
 
     def _kill_all(self):

@@ -70,7 +70,8 @@ pub(super) fn actions(
         s.push(Action::Setsid);
     }
     // The leader of a session leads a group already, and setpgid(2) refuses to make it one again.
-    if let Some(pgid) = a.pgid.filter(|&pgid| pgid != 0 || !a.setsid) {
+    // Python's users get that refusal.
+    if let Some(pgid) = a.pgid.filter(|&pgid| pgid != 0 || !a.setsid || a.as_posixsubprocess) {
         s.push(Action::Setpgid { pgid });
     }
     if let Some(fd) = a.terminal {
