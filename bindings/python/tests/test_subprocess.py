@@ -752,6 +752,49 @@ def test_deadlines_of_many_children_come_in_their_order(no_fork):
             child.wait()
 
 
+def test_a_deadline_holds_for_whoever_waits_where_no_thread_can_be_had(no_fork, monkeypatch):
+    """As in a subinterpreter."""
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("daemon threads are disabled")
+
+    from forkless import _group
+
+    monkeypatch.setattr(_group, "_watch", _group._Watch())
+    monkeypatch.setattr(_group.threading, "Thread", refuse)
+    with pytest.raises(standard.TimeoutExpired):
+        subprocess.Popen(["sleep", "600"], deadline=0.1).wait()
+    with pytest.raises(standard.TimeoutExpired) as raised:
+        subprocess.run(
+            ["sh", "-c", "echo a; sleep 600 & exit 0"], deadline=0.2, capture_output=True
+        )
+    assert raised.value.output == b"a\n"
+    with pytest.raises(standard.TimeoutExpired) as raised:
+        subprocess.run(["sleep", "600"], deadline=0.2, timeout=0.1, input=b"x" * 1000000)
+    assert raised.value.timeout == 0.1
+    assert subprocess.run(["cat"], input=b"x", deadline=60, capture_output=True).stdout == b"x"
+
+
+def test_a_deadline_holds_without_a_pidfd(no_fork, monkeypatch):
+    spawn = subprocess._forkless.spawn
+
+    def without(*args, **kwargs):
+        pid, pidfd = spawn(*args, **kwargs)
+        os.close(pidfd)
+        return pid, -1
+
+    monkeypatch.setattr(subprocess._forkless, "spawn", without)
+    with pytest.raises(standard.TimeoutExpired):
+        subprocess.run(["sh", "-c", "sleep 600"], deadline=0.2, capture_output=True)
+    child = subprocess.Popen(["sleep", "600"], kill_group=True)
+    thread = threading.Thread(target=child.wait)
+    thread.start()
+    # Though the other thread waits.
+    child.kill()
+    thread.join()
+    assert child.returncode == -signal.SIGKILL
+
+
 def test_options_are_checked_before_anything_starts(no_fork):
     wrong = [
         ({"rlimits": 5}, TypeError),

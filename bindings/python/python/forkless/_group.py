@@ -86,26 +86,54 @@ class Leader:
                 self.lock.release()
 
     def has_ended(self) -> bool:
-        """Whether the child has ended, reaped or not; False where that cannot be told."""
-        return self.child.pidfd != -1 and _readable(self.child.pidfd, 0)
+        """Whether the child has ended, reaped or not."""
+        return self.reaped or self._ends_within(0)
+
+    def _ends_within(self, timeout: Optional[float]) -> bool:
+        if self.child.pidfd != -1:
+            return _readable(self.child.pidfd, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = 0.001
+        while True:
+            try:
+                options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+                if os.waitid(os.P_PID, self.child.pid, options) is not None:
+                    return True
+            except ChildProcessError:
+                return True
+            if end is not None and time.monotonic() >= end:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
 
     def wait_without_lock(self, timeout: Optional[float]) -> bool:
-        """Waits until the child can be reaped. False when the time is over.
+        """Waits until the child can be reaped, and kills it at its deadline. False when the time is
+        over.
 
         A blocking waitpid() holds the lock, and then no other thread could signal the group by its
         number.
         """
         if self.reaped:
             return True
-        if self.child.pidfd == -1:
-            return True
-        return _readable(self.child.pidfd, timeout)
+        left = self.left()
+        if left is not None and (timeout is None or left < timeout):
+            if self._ends_within(left):
+                return True
+            self.expire()
+            timeout = None if timeout is None else timeout - left
+        return self._ends_within(timeout)
+
+    def left(self) -> Optional[float]:
+        """The seconds to the deadline; None without one and behind it."""
+        if self.moment is None or self.expired:
+            return None
+        return max(0.0, self.moment - time.monotonic())
 
     def expire(self) -> None:
         """The deadline: kills the group."""
         # Before the signal: whoever waits wakes up by it, and looks. Of a child that has ended in
         # time only the output can be cut off, while somebody reads it.
-        self.expired = self.quiet or not (self.reaped or self.has_ended())
+        self.expired = self.quiet or not self.has_ended()
         try:
             self.signal(signal.SIGKILL)
         except OSError:
@@ -157,14 +185,14 @@ class _Watch:
             elif self.queue[0] is leader.entry:
                 self.condition.notify()
 
-    def _start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="forkless deadlines", daemon=True)
+    def _start(self) -> Optional[threading.Thread]:
         try:
+            thread = threading.Thread(target=self._run, name="forkless deadlines", daemon=True)
             thread.start()
         except RuntimeError:
-            # A subinterpreter may have no daemon threads: it waits at its end for the last deadline.
-            thread = threading.Thread(target=self._run, name="forkless deadlines", daemon=False)
-            thread.start()
+            # A subinterpreter has no daemon threads, or none at all, and an interpreter at its end
+            # none either. A wait kills as well, at the deadline.
+            return None
         return thread
 
     def _run(self) -> None:
@@ -192,6 +220,11 @@ _watch = _Watch()
 def watch(leader: Leader) -> None:
     """Kills the group at the leader's deadline, whether anybody waits for the child or not."""
     _watch.add(leader)
+
+
+def is_watching() -> bool:
+    """Whether there is a thread for it."""
+    return _watch.thread is not None
 
 
 def _after_fork() -> None:

@@ -508,6 +508,13 @@ def _methods(standard):
             return answer
         leader.quiet = True
         try:
+            left = _unwatched(leader)
+            if left is not None and (timeout is None or left < timeout):
+                try:
+                    return standard_communicate(self, input, left)
+                except TimeoutExpired:
+                    leader.expire()
+                input, timeout = None, None if timeout is None else timeout - left
             output, errors = standard_communicate(self, input, timeout)
         finally:
             leader.quiet = False
@@ -549,6 +556,13 @@ def _methods(standard):
             "communicate",
         )
     }
+
+
+def _unwatched(leader):
+    """The seconds to the deadline, where no thread kills the child then."""
+    from . import _group
+
+    return None if _group.is_watching() else leader.left()
 
 
 def _tell_deadline(self, leader, output, errors):

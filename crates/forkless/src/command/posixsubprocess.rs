@@ -62,37 +62,3 @@ fn strings<S: AsRef<OsStr>>(of: impl IntoIterator<Item = S>) -> Strings {
     }
     all
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Step;
-
-    #[test]
-    fn the_first_file_that_runs_is_taken_and_the_first_real_error_is_told() {
-        let mut command = Command::new("sh");
-        command.as_posixsubprocess().args(["-c", "exit 5"]);
-        command.files(["/nowhere/sh", "/etc/passwd", "/bin/sh"]);
-        assert_eq!(command.status().unwrap().code(), Some(5));
-        command.files(["/nowhere/sh", "/etc/passwd", "/nowhere/sh"]);
-        let e = command.status().unwrap_err();
-        assert_eq!((e.step(), e.raw_os_error()), (Step::Exec, Some(libc::EACCES)));
-        command.files(["/nowhere/sh", "/dev/null/sh"]);
-        assert_eq!(command.status().unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
-    }
-
-    #[test]
-    fn an_exact_environment_keeps_its_order_and_its_repetitions() {
-        let mut command = Command::new("env");
-        command.files(["/usr/bin/env"]).exact_environment(["B=1", "A=2", "B=3"]);
-        assert_eq!(command.output().unwrap().stdout, b"B=1\nA=2\nB=3\n");
-    }
-
-    #[test]
-    fn the_directory_comes_before_the_group() {
-        // Without privilege the group would be refused first.
-        let mut command = Command::new("/bin/true");
-        command.as_posixsubprocess().current_dir("/nowhere").process_group(-5);
-        assert_eq!(command.status().unwrap_err().step(), Step::Chdir);
-    }
-}

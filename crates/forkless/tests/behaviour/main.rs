@@ -12,6 +12,7 @@ mod life;
 mod mechanism;
 mod orphans;
 mod parity;
+mod posixsubprocess;
 mod signals;
 mod support;
 mod switch;
@@ -23,6 +24,7 @@ fn main() -> std::process::ExitCode {
     support::main(
         &[
             parity::CASES,
+            posixsubprocess::CASES,
             descriptors::CASES,
             environment::CASES,
             facilities::CASES,
