@@ -70,7 +70,7 @@ def main(wheel, command, library, directory):
         command = stripped(command, scratch)
         library = stripped(library, scratch)
         extensions = [name for name in source.namelist() if name.endswith(".so")]
-        extracted = [source.extract(name, scratch) for name in extensions]
+        extracted = [source.extract(name, scratch + "/wheel") for name in extensions]
         new_tag = platform(tag, [command, library, *extracted])
         name = "-".join((distribution, version, python, abi, new_tag)) + ".whl"
         written = os.path.join(directory, name)
