@@ -14,7 +14,9 @@ import pytest
 
 
 @contextlib.contextmanager
-def held_program(directory: Path, program: str = "/bin/true") -> Iterator[Tuple[str, Callable[[], None]]]:
+def held_program(
+    directory: Path, program: str = "/bin/true"
+) -> Iterator[Tuple[str, Callable[[], None]]]:
     """A copy of a program, and the function that lets its execs go on.
 
     A write lease holds whoever opens the file, exec included, until the holder gives it up or

@@ -67,6 +67,13 @@ class Popen(subprocess.Popen[bytes]):
         if self._child is not None:
             self._child.close_exec_fd()
 
+    def let_go(self) -> None:
+        """Closes the pidfd of a child that has been reaped, unless its group may be signalled."""
+        if self._child is not None and self._leader is None:
+            fd = self._child.detach_pidfd()
+            if fd != -1:
+                os.close(fd)
+
 
 Popen.__name__ = Popen.__qualname__ = "Popen"
 

@@ -307,7 +307,7 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         if deadline is not None:
             left = max(0.0, deadline - time.monotonic())
             self._deadline_timer = self._loop.call_later(left, self._expire)
-        # With a deadline, whoever reaps the child may close its pidfd, and the loop would not notice.
+        # With a deadline, whoever reaps the child may close its pidfd, unnoticed by the loop.
         shares_pidfd = isinstance(self._proc, _awaited.Popen) and deadline is None
         pidfd = self._proc.pidfd() if shares_pidfd else -1
         if pidfd == -1:
@@ -339,6 +339,9 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
             why = "child process pid %d exit status already read:  will report returncode 255"
             logger.warning(why, proc.pid)
         if returncode is not None:
+            if isinstance(proc, _awaited.Popen):
+                # Logs and exceptions may keep this object for long.
+                proc.let_go()
             self._process_exited(returncode)
         else:
             # There is no pidfd, or a tracer or another thread comes first.

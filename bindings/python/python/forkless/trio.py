@@ -72,7 +72,10 @@ async def run_process(command: _Command, **options: Any) -> CompletedProcess[byt
     Traceback (most recent call last):
     subprocess.CalledProcessError: Command '['sh', '-c', 'exit 3']' returned non-zero exit status 3.
     """
-    run: Callable[..., Any] = _awaited.rebound(_run_process, open_process=open_process)
+    # One of the names, or the other in newer versions.
+    run: Callable[..., Any] = _awaited.rebound(
+        _run_process, open_process=open_process, _open_process=open_process
+    )
     done: CompletedProcess[bytes] = await run(command, **options)
     return done
 
@@ -211,11 +214,10 @@ def _patches() -> List[Tuple[object, str, object]]:
     """What `forkless.install` replaces: the owner, the attribute and its new value."""
     from trio import _subprocess
 
-    return [
-        (_trio.lowlevel, "open_process", open_process),
-        # The standard run_process calls it by this name.
-        (_subprocess, "open_process", open_process),
-    ]
+    # The standard run_process calls it by one of the names.
+    names = [name for name in ("open_process", "_open_process") if hasattr(_subprocess, name)]
+    patches: List[Tuple[object, str, object]] = [(_trio.lowlevel, "open_process", open_process)]
+    return patches + [(_subprocess, name, open_process) for name in names]
 
 
 lowlevel: Any = _awaited.Names(_trio.lowlevel, open_process=open_process)
