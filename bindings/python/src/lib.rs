@@ -23,7 +23,11 @@ use std::ptr::null_mut;
 /// Adds a function to the module.
 ///
 /// Not by `PyModule::add_function`, which interns `__all__` in a static.
-pub(crate) fn add(module: &Bound<'_, PyModule>, name: &CStr, function: Bound<'_, PyCFunction>) -> PyResult<()> {
+pub(crate) fn add(
+    module: &Bound<'_, PyModule>,
+    name: &CStr,
+    function: Bound<'_, PyCFunction>,
+) -> PyResult<()> {
     // SAFETY: attached, as `module` shows; the three are valid for the call.
     let set = unsafe { ffi::PyObject_SetAttrString(module.as_ptr(), name.as_ptr(), function.as_ptr()) };
     if set < 0 { Err(PyErr::fetch(module.py())) } else { Ok(()) }
@@ -72,12 +76,9 @@ const PY_MOD_GIL_NOT_USED: *mut c_void = 1 as *mut c_void;
 
 const EXEC: ffi::PyModuleDef_Slot =
     ffi::PyModuleDef_Slot { slot: ffi::Py_mod_exec, value: exec as *mut c_void };
-const INTERPRETERS: ffi::PyModuleDef_Slot = ffi::PyModuleDef_Slot {
-    slot: PY_MOD_MULTIPLE_INTERPRETERS,
-    value: PY_MOD_PER_INTERPRETER_GIL_SUPPORTED,
-};
-const NO_GIL: ffi::PyModuleDef_Slot =
-    ffi::PyModuleDef_Slot { slot: PY_MOD_GIL, value: PY_MOD_GIL_NOT_USED };
+const INTERPRETERS: ffi::PyModuleDef_Slot =
+    ffi::PyModuleDef_Slot { slot: PY_MOD_MULTIPLE_INTERPRETERS, value: PY_MOD_PER_INTERPRETER_GIL_SUPPORTED };
+const NO_GIL: ffi::PyModuleDef_Slot = ffi::PyModuleDef_Slot { slot: PY_MOD_GIL, value: PY_MOD_GIL_NOT_USED };
 const END: ffi::PyModuleDef_Slot = ffi::PyModuleDef_Slot { slot: 0, value: null_mut() };
 
 // An interpreter refuses a module with a slot that it does not know.

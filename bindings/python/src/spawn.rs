@@ -281,7 +281,11 @@ impl Started {
 
     /// Tells Python. First of all its owner: a signal's handler may run as soon as Python's code
     /// does, and raise, and a child that nobody knows would stay a zombie.
-    fn announce<'py>(self, py: Python<'py>, owner: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+    fn announce<'py>(
+        self,
+        py: Python<'py>,
+        owner: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if let Some(owner) = owner {
             owner.setattr("pid", self.pid)?;
             owner.setattr("_child_created", true)?;
