@@ -31,6 +31,7 @@ class Popen(subprocess.Popen[bytes]):
     """
 
     _blocking = False
+    _leader: Any
     never_ran = False
 
     def exec_fd(self) -> int:

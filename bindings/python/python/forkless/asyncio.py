@@ -246,6 +246,8 @@ else:
 class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
     """The standard transport. It awaits the exec, and learns of the child's end by itself."""
 
+    _proc: Any
+    _exit_waiters: Any
     _own_pidfd = -1
     _watched_pidfd = -1
     _deadline_timer: Optional[_asyncio.TimerHandle] = None
