@@ -245,9 +245,8 @@ _DEFAULTS = {
     "_leader": None,
     # The deadline by time.monotonic().
     "_deadline": None,
-    # A shell line that runs without its shell, and whether its standard error goes to its output.
+    # A shell line that runs without its shell.
     "_line": None,
-    "_merged": False,
 }
 if not _KNOWS_PIPESIZE:
     _DEFAULTS["pipesize"] = -1
@@ -388,7 +387,6 @@ def _methods(standard):
             )
             if line is not None:
                 self._line = line
-                self._merged = errwrite != -1 and errwrite == c2pwrite
                 self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
                 return
 
@@ -504,7 +502,7 @@ def _methods(standard):
             if line is not None and line.quiet:
                 from ._shell import finish
 
-                answer = finish(line, *answer, self._merged)
+                answer = finish(line, *answer)
             return answer
         leader.quiet = True
         try:
