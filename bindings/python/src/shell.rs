@@ -70,7 +70,8 @@ fn shared<'a>(end: &'a Bound<'_, PyCapsule>) -> PyResult<&'a Shared> {
 }
 
 /// Starts the line, if all that it takes is one program and no shell. Returns the process's number,
-/// its pidfd (-1 without) and the line's end, or None: then nothing was started.
+/// its pidfd (-1 without), the number of the output that gets the shell's words from the caller,
+/// and the line's end; or None: then nothing was started.
 ///
 /// `owner` gets the attributes `pid` and `_child_created` before a signal handler can run.
 #[pyfunction]
@@ -85,9 +86,10 @@ fn shell_start<'py>(
     stderr: RawFd,
     close_fds: bool,
     restore_signals: bool,
-    quiet: bool,
+    reads_stdout: bool,
+    reads_stderr: bool,
     owner: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Option<(u32, RawFd, Bound<'py, PyCapsule>)>> {
+) -> PyResult<Option<(u32, RawFd, Option<RawFd>, Bound<'py, PyCapsule>)>> {
     let mut how = shell(OsStr::from_bytes(line));
     how.exact_env(env.map_or_else(|| Ok(environment(py)), bytes_of)?);
     if let Some(dir) = cwd {
@@ -111,13 +113,19 @@ fn shell_start<'py>(
     }
     // Made first: nothing may fail once there is a child.
     let end = PyCapsule::new_with_value(py, Shared::new(None), END)?;
-    let Some((child, its_end)) = py.detach(|| how.spawn_alone(quiet)) else { return Ok(None) };
+    let read: Vec<RawFd> = [(1, reads_stdout), (2, reads_stderr)]
+        .into_iter()
+        .filter(|(_, reads)| *reads)
+        .map(|(n, _)| n)
+        .collect();
+    let Some((child, its_end)) = py.detach(|| how.spawn_alone(&read)) else { return Ok(None) };
+    let words_go_to = its_end.words_go_to();
     *lock(shared(&end)?) = Some(its_end);
     if let Some(owner) = owner {
         owner.setattr("pid", child.pid)?;
         owner.setattr("_child_created", true)?;
     }
-    Ok(Some((child.pid, child.pidfd.map_or(-1, IntoRawFd::into_raw_fd), end)))
+    Ok(Some((child.pid, child.pidfd.map_or(-1, IntoRawFd::into_raw_fd), words_go_to, end)))
 }
 
 /// The shell's wait status for a program that ended with `status`. Where the shell would say that

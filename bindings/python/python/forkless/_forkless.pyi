@@ -52,10 +52,12 @@ def shell_start(
     stderr: int,
     close_fds: bool,
     restore_signals: bool,
-    quiet: bool,
+    reads_stdout: bool,
+    reads_stderr: bool,
     owner: Optional[object],
-) -> Optional[tuple[int, int, object]]:
-    """Starts a line of one program that needs no shell: its pid, its pidfd and its end; else None."""
+) -> Optional[tuple[int, int, Optional[int], object]]:
+    """Starts a line of one program that needs no shell: its pid, its pidfd, the number of the output
+    that gets the shell's words from the caller, and its end; else None."""
 
 def shell_end(end: object, status: int) -> int:
     """The wait status that the line's shell would have had for the program's."""

@@ -201,14 +201,14 @@ def _patches_of(name: str) -> Callable[[ModuleType], List[_Patch]]:
 
 
 def _multiprocessing_patches(util: ModuleType) -> List[_Patch]:
-    from .subprocess import _fork_exec_is_patched
+    from . import subprocess
 
     standard: Callable[..., int] = util.spawnv_passfds
 
     def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Iterable[int]) -> int:
         passfds = list(passfds)
         # A debugger follows children by that.
-        if _fork_exec_is_patched():
+        if vars(subprocess)["_fork_exec_is_patched"]():
             return standard(path, args, passfds)
         try:
             child = _start(
@@ -290,9 +290,12 @@ def _posix_spawn_in_place_of(
     one does not. It knows the file actions dup2 and close, groups, sessions and the signals that
     Python ignores; anything else, and whatever is no correct call, is the standard one's."""
 
-    def posix_spawn(path: Any, argv: Any, env: Any, /, **options: Any) -> int:
+    def posix_spawn(*arguments: Any, **options: Any) -> int:
         start = _known_options(options)
-        if start is None or not isinstance(argv, (list, tuple)) or not argv or not argv[0]:
+        if start is None or len(arguments) != 3:
+            return standard(*arguments, **options)
+        path, argv, env = arguments
+        if not isinstance(argv, (list, tuple)) or not argv or not argv[0]:
             return standard(path, argv, env, **options)
         try:
             file = os.fsencode(path)
@@ -306,7 +309,7 @@ def _posix_spawn_in_place_of(
         executables = candidates(file)
         if (
             executables is None
-            or any(b"=" in name for name in names)
+            or not all(map(_is_name, names))
             or any(b"\0" in text for text in [file, *words, *variables])
         ):
             return standard(path, argv, env, **options)
@@ -318,7 +321,13 @@ def _posix_spawn_in_place_of(
 
     posix_spawn.__name__ = posix_spawn.__qualname__ = standard.__name__
     posix_spawn.__doc__ = standard.__doc__
+    posix_spawn.__wrapped__ = standard  # type: ignore[attr-defined]
     return posix_spawn
+
+
+def _is_name(name: bytes) -> bool:
+    """Whether the standard functions take this for the name of a variable."""
+    return name != b"" and b"=" not in name
 
 
 def _known_options(options: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
@@ -365,10 +374,10 @@ def _known_actions(actions: object) -> Optional[List[Tuple[int, int]]]:
         if len(action) == 2 and action[0] == os.POSIX_SPAWN_CLOSE:
             numbers[action[1]] = -1
         elif len(action) == 3 and action[0] == os.POSIX_SPAWN_DUP2:
-            source = numbers.get(action[1], action[1])
+            source: int = numbers.get(int(action[1]), int(action[1]))
             if source == -1:
                 return None
-            numbers[action[2]] = source
+            numbers[int(action[2])] = source
         else:
             return None
     return list(numbers.items())
@@ -385,9 +394,10 @@ def _spawnvef_in_place_of(standard: Callable[..., int]) -> Callable[..., int]:
             words = [os.fsencode(word) for word in args]
             variables = None
             if env is not None:
-                variables = [
-                    os.fsencode(key) + b"=" + os.fsencode(value) for key, value in env.items()
-                ]
+                pairs = [(os.fsencode(key), os.fsencode(value)) for key, value in env.items()]
+                if not all(_is_name(key) for key, _ in pairs):
+                    return standard(mode, file, args, env, func)
+                variables = [key + b"=" + value for key, value in pairs]
             searches = func in (os.execvp, os.execvpe) and not os.path.dirname(name)
             executables = [name]
             if searches:

@@ -92,18 +92,19 @@ def _run_script(path: str, arguments: List[str]) -> None:
     from pkgutil import get_importer
 
     sys.argv[:] = [path, *arguments]
-    if get_importer(path) is not None:
+    # The interpreter makes it absolute in all but sys.argv.
+    file = os.path.join(os.getcwd(), path)
+    if get_importer(file) is not None:
         # A directory or zip file with a __main__.py.
         import runpy
 
         if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
-            sys.path.insert(0, path)
+            sys.path.insert(0, file)
         else:
-            sys.path[0] = path
+            sys.path[0] = file
         _clean()
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
         return
-    file = os.path.join(os.getcwd(), path)
     try:
         code = _read(file)
     except OSError as error:
@@ -118,7 +119,7 @@ def _read(file: str) -> CodeType:
     from pkgutil import read_code
 
     with io.open_code(file) as opened:
-        compiled: Optional[CodeType] = read_code(opened)  # type: ignore[no-untyped-call]
+        compiled: Optional[CodeType] = read_code(opened)
     if compiled is not None:
         return compiled
     with io.open_code(file) as opened:

@@ -41,16 +41,17 @@ class Line:
     0
     """
 
-    __slots__ = ("pid", "pidfd", "quiet", "words", "_end", "_sent")
+    __slots__ = ("pid", "pidfd", "quiet", "words", "_words_go_to", "_end", "_sent")
 
-    def __init__(self, pid: int, pidfd: int, end: object, quiet: bool) -> None:
+    def __init__(self, pid: int, pidfd: int, words_go_to: Optional[int], end: object) -> None:
         self.pid = pid
         #: -1 where there is none. Closed with this object.
         self.pidfd = pidfd
         #: The caller writes :attr:`words` itself, behind the output.
-        self.quiet = quiet
+        self.quiet = words_go_to is not None
         #: What the shell would have said about a killed program, once it has ended.
         self.words: Optional[str] = None
+        self._words_go_to = words_go_to
         self._end = end
         self._sent: List[int] = []
 
@@ -128,20 +129,21 @@ def start(
     been started: the caller starts the shell.
 
     `stdin`, `stdout` and `stderr` are this process's descriptors for the line, -1 for the one of
-    the same number. `owner` gets the attributes `pid` and `_child_created` before a signal handler
+    the same number. `owner` is the Popen: it has a `stdout` and `stderr` where they are pipes of
+    its own, and gets the attributes `pid` and `_child_created` before a signal handler
     can run.
 
     >>> start(b"echo *", env=None, cwd=None, stdin=-1, stdout=-1, stderr=-1, close_fds=True,
     ...       restore_signals=True) is None
     True
     """
-    quiet = _readers.quiet
+    reads = _readers.quiet and owner is not None
     # It is for the first line alone: what is started meanwhile has another reader.
     _readers.quiet = False
     # The analysis would have to know what `--` does to a line that looks like an option.
     if line[:1] in (b"-", b"+") or b"\0" in line:
         return None
-    started: Optional[Tuple[int, int, object]] = _forkless.shell_start(
+    started: Optional[Tuple[int, int, Optional[int], object]] = _forkless.shell_start(
         line,
         None if env is None else list(env),
         cwd,
@@ -150,10 +152,11 @@ def start(
         stderr,
         close_fds,
         restore_signals,
-        quiet,
+        reads and getattr(owner, "stdout", None) is not None,
+        reads and getattr(owner, "stderr", None) is not None,
         owner,
     )
-    return None if started is None else Line(*started, quiet)
+    return None if started is None else Line(*started)
 
 
 class _Readers(threading.local):
@@ -188,18 +191,16 @@ def finish(
     line: Optional[Line],
     stdout: Optional[AnyStr],
     stderr: Optional[AnyStr],
-    merged: bool,
 ) -> Tuple[Optional[AnyStr], Optional[AnyStr]]:
-    """The output of a line with the shell's words behind it. `merged`: standard error went where
-    standard output did.
+    """The output of a line with the shell's words behind it.
 
-    >>> finish(None, "out", "err", False)
+    >>> finish(None, "out", "err")
     ('out', 'err')
     """
     words = None if line is None else line.words
-    if words is None:
+    if line is None or words is None:
         return stdout, stderr
-    if merged:
+    if line._words_go_to == 1:
         return _with_words(stdout, words), stderr
     return stdout, _with_words(stderr, words)
 

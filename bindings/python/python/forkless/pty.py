@@ -579,7 +579,7 @@ class PtyProcess:
 class PtyProcessUnicode(PtyProcess):
     """The same for text.
 
-    >>> with PtyProcessUnicode.spawn(["printf", "gr\\303\\274n"]) as child:
+    >>> with PtyProcessUnicode.spawn(["printf", "grün"]) as child:
     ...     child.read()
     'grün'
     """

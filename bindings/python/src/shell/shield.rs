@@ -8,7 +8,7 @@ use forkless::{ShellLine, SigSet};
 use libc::{SIGCHLD, SIGINT, SIGQUIT, c_int, sigaction, sigset_t};
 use std::mem::MaybeUninit;
 use std::process;
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The calls that wait, in all threads of one process.

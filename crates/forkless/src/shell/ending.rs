@@ -13,7 +13,7 @@ use forkless_sys::fd;
 use forkless_sys::signal::{SIGKILL, SigSet};
 use std::fs::File;
 use std::io::IsTerminal;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -144,17 +144,38 @@ impl Ending {
 /// [`spawn_alone`](super::ShellLine::spawn_alone).
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct LineEnd(Ending);
+pub struct LineEnd {
+    ending: Ending,
+    words_go_to: Option<RawFd>,
+}
 
 impl LineEnd {
-    /// `quiet`: the caller writes the shell's words about a killed program itself.
-    pub(super) fn new(mut ending: Ending, quiet: bool) -> LineEnd {
-        if quiet {
+    /// `words_go_to`: behind the output of this number the caller writes the shell's words itself.
+    pub(super) fn new(mut ending: Ending, words_go_to: Option<RawFd>) -> LineEnd {
+        if words_go_to.is_some() {
             ending.stderr = Connection::Closed;
         } else {
             ending.keep_stderr();
         }
-        LineEnd(ending)
+        LineEnd { ending, words_go_to }
+    }
+
+    /// The number whose output gets [`message`](LineEnd::message), of those that
+    /// [`spawn_alone`](super::ShellLine::spawn_alone) was told. `None` if [`take`](LineEnd::take)
+    /// writes it, or there is never a message.
+    ///
+    /// ```
+    /// let (child, end) = forkless::shell("exec sleep 0").spawn_alone(&[]).unwrap();
+    /// assert_eq!(end.words_go_to(), None);
+    /// rustix::process::waitpid(
+    ///     rustix::process::Pid::from_raw(child.pid as i32),
+    ///     rustix::process::WaitOptions::empty(),
+    /// )?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn words_go_to(&self) -> Option<RawFd> {
+        self.words_go_to
     }
 
     /// The shell's status for a program that ended with `status`. Where the shell would say that
@@ -162,7 +183,7 @@ impl LineEnd {
     ///
     /// ```
     /// use std::os::unix::process::ExitStatusExt;
-    /// let (child, mut end) = forkless::shell("exec sleep 0").spawn_alone(false).unwrap();
+    /// let (child, mut end) = forkless::shell("exec sleep 0").spawn_alone(&[]).unwrap();
     /// rustix::process::waitpid(
     ///     rustix::process::Pid::from_raw(child.pid as i32),
     ///     rustix::process::WaitOptions::empty(),
@@ -171,17 +192,17 @@ impl LineEnd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn take(&mut self, status: ExitStatus) -> ExitStatus {
-        self.0.complain(status);
-        let status = self.0.translate(status);
-        self.0.stderr = Connection::Closed;
-        self.0.kept = None;
+        self.ending.complain(status);
+        let status = self.ending.translate(status);
+        self.ending.stderr = Connection::Closed;
+        self.ending.kept = None;
         status
     }
 
     /// The shell's words about a program that ended with `status`, if it has any.
     ///
     /// ```
-    /// let (child, end) = forkless::shell("exec sleep 0").spawn_alone(true).unwrap();
+    /// let (child, end) = forkless::shell("exec sleep 0").spawn_alone(&[1, 2]).unwrap();
     /// rustix::process::waitpid(
     ///     rustix::process::Pid::from_raw(child.pid as i32),
     ///     rustix::process::WaitOptions::empty(),
@@ -191,7 +212,7 @@ impl LineEnd {
     /// ```
     #[must_use]
     pub fn message(&self, status: ExitStatus) -> Option<String> {
-        self.0.message(status).map(|message| message.to_string())
+        self.ending.message(status).map(|message| message.to_string())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::error::SpawnError;
 use crate::spec::Defaults;
 use crate::spec::stdio::Kind;
+use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
@@ -69,31 +70,40 @@ impl ShellLine {
     /// of its own.
     ///
     /// The caller waits for the process by itself, and has its status translated by the
-    /// [`LineEnd`]. `quiet`: the caller also writes what the shell would say about a killed program
-    /// ([`LineEnd::message`]). Else a line gets a shell whose standard error goes into a pipe, a
-    /// socket or a terminal that this process was given: a reader may wait for its end first.
+    /// [`LineEnd`].
+    ///
+    /// A shell may have something to say about a killed program. A line whose standard error goes
+    /// into a pipe, a socket or a terminal gets one, since a reader may wait for its end first.
+    /// `read`: of 1 and 2, the numbers whose output the caller reads to the end, and then writes
+    /// the shell's words behind it ([`LineEnd::message`]). Such a line needs no shell.
     ///
     /// ```
-    /// assert!(forkless::shell("sleep 0 && sleep 0").spawn_alone(true).is_none());
+    /// assert!(forkless::shell("sleep 0 && sleep 0").spawn_alone(&[]).is_none());
     /// ```
     #[doc(hidden)]
-    pub fn spawn_alone(&mut self, quiet: bool) -> Option<(ChildParts, LineEnd)> {
+    pub fn spawn_alone(&mut self, read: &[RawFd]) -> Option<(ChildParts, LineEnd)> {
         let base = Base::open(self, [&Kind::Inherit; 3]).ok()?;
-        with_walk(self, |walk| Ok(start_alone(walk, &base, quiet)), || Ok(None)).ok()?
+        with_walk(self, |walk| Ok(start_alone(walk, &base, read)), || Ok(None)).ok()?
     }
 }
 
-fn start_alone(mut walk: Walk<'_>, base: &Base, quiet: bool) -> Option<(ChildParts, LineEnd)> {
+fn start_alone(mut walk: Walk<'_>, base: &Base, read: &[RawFd]) -> Option<(ChildParts, LineEnd)> {
     let Due::Programs(pipeline) = walk.advance() else { return None };
     if walk.pipelines.next().is_some() || pipeline.is_negated() || pipeline.stage_count() != 1 {
         return None;
     }
     let mut prepared = walk.prepare(&pipeline, base)?;
     let ending = walk.ending(&prepared, base);
-    if !quiet && ending.may_keep_a_reader() {
-        return None;
-    }
-    let end = LineEnd::new(ending, quiet);
+    let words_go_to = if ending.may_keep_a_reader() {
+        let is_stderr = |number: &RawFd| {
+            let connection = usize::try_from(*number).ok().and_then(|number| base.connections.get(number));
+            connection == Some(&ending.stderr)
+        };
+        Some(read.iter().copied().find(is_stderr)?)
+    } else {
+        None
+    };
+    let end = LineEnd::new(ending, words_go_to);
     let child = walk.start_alone(&mut prepared)?;
     Some((child.into_parts(), end))
 }
