@@ -9,6 +9,7 @@
 //! them.
 #![expect(unsafe_code, reason = "the module's definition: PyO3's has no place for subinterpreters")]
 
+mod drain;
 mod nonblocking;
 mod shell;
 mod spawn;
@@ -18,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCFunction;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance_mut};
 
 /// Adds a function to the module.
 ///
@@ -35,6 +36,7 @@ pub(crate) fn add(
 
 fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     spawn::register(module)?;
+    drain::register(module)?;
     nonblocking::register(module)?;
     shell::register(module)
 }
@@ -70,9 +72,9 @@ unsafe impl<const N: usize> Sync for Slots<N> {}
 
 // Include/moduleobject.h; the stable ABI of 3.9 does not have them yet.
 const PY_MOD_MULTIPLE_INTERPRETERS: c_int = 3;
-const PY_MOD_PER_INTERPRETER_GIL_SUPPORTED: *mut c_void = 2 as *mut c_void;
+const PY_MOD_PER_INTERPRETER_GIL_SUPPORTED: *mut c_void = without_provenance_mut(2);
 const PY_MOD_GIL: c_int = 4;
-const PY_MOD_GIL_NOT_USED: *mut c_void = 1 as *mut c_void;
+const PY_MOD_GIL_NOT_USED: *mut c_void = without_provenance_mut(1);
 
 const EXEC: ffi::PyModuleDef_Slot =
     ffi::PyModuleDef_Slot { slot: ffi::Py_mod_exec, value: exec as *mut c_void };
@@ -106,8 +108,10 @@ static MODULE_3_13: Definition = definition(SLOTS_3_13.0.get().cast());
 
 /// The minor version of the interpreter, which may be newer than the ABI that this is built for.
 fn minor() -> u32 {
-    // SAFETY: a static string, for any thread at any time.
-    let version = unsafe { CStr::from_ptr(ffi::Py_GetVersion()) };
+    // SAFETY: may be called by any thread at any time.
+    let version = unsafe { ffi::Py_GetVersion() };
+    // SAFETY: a static string.
+    let version = unsafe { CStr::from_ptr(version) };
     let version = version.to_str().unwrap_or_default();
     let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
     minor.unwrap_or(9)

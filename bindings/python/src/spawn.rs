@@ -241,10 +241,11 @@ fn spawn<'py>(
     if setctty >= 0 {
         command.controlling_terminal(setctty);
     }
+    command.without_pidfd(blocking && !keep_pidfd);
     // The command is moved along: dropping it frees memory, for which no lock is needed.
     let started = py.detach(move || match blocking {
         true => match command.spawn() {
-            Ok(child) => Ok(Started::running(child, keep_pidfd)),
+            Ok(child) => Ok(Started::running(child)),
             Err(e) => Err(failed(&e)),
         },
         false => match nonblocking::start(&mut command) {
@@ -266,10 +267,9 @@ struct Started {
 }
 
 impl Started {
-    fn running(child: forkless::Child, keep_pidfd: bool) -> Started {
-        let pid = child.id() as i32;
-        let pidfd = child.into_parts().pidfd;
-        Started { pid, pidfd: pidfd.filter(|_| keep_pidfd), pending: None }
+    fn running(child: forkless::Child) -> Started {
+        let parts = child.into_parts();
+        Started { pid: parts.pid as i32, pidfd: parts.pidfd, pending: None }
     }
 
     fn pending(child: forkless::Child, exec: OwnedFd) -> Started {

@@ -455,6 +455,59 @@ def test_the_lock_of_the_interpreter_is_released(tmp_path):
     assert any(before < tick < after for tick in ticks)
 
 
+@pytest.mark.parametrize("options", [{}, {"bufsize": 0}, {"text": True}], ids=str)
+def test_both_outputs_are_read_whole(no_fork, options):
+    code = "import sys; sys.stdout.write('o' * 3000001); sys.stderr.write('e' * 2000001)"
+    child = subprocess.Popen([PYTHON, "-c", code], stdout=-1, stderr=-1, **options)
+    out, err = child.communicate()
+    kind = str if options.get("text") else bytes
+    assert type(out) is type(err) is kind
+    assert (len(out), len(err)) == (3000001, 2000001)
+    assert child.stdout.closed and child.stderr.closed
+    # As of an ended communication.
+    assert child.communicate() == (out, err)
+
+
+def test_an_interrupted_communicate_loses_nothing(no_fork):
+    class Stop(Exception):
+        pass
+
+    raised = threading.Event()
+
+    def handler(number, frame):
+        if not raised.is_set():
+            raised.set()
+            raise Stop
+
+    main = threading.get_ident()
+
+    def interrupt():
+        while sys._current_frames()[main].f_code.co_name != "_communicate":
+            time.sleep(0.001)
+        # Again and again: one that comes just before the read would not end it.
+        while not raised.wait(0.05):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    go, gone = os.pipe()
+    thread = threading.Thread(target=interrupt)
+    try:
+        line = "echo one; cat <&7; echo two; echo err >&2"
+        child = subprocess.Popen(["sh", "-c", line], fds={7: go}, stdout=-1, stderr=-1, text=True)
+        thread.start()
+        with pytest.raises(Stop):
+            child.communicate()
+        os.close(gone)
+        gone = None
+        assert child.communicate() == ("one\ntwo\n", "err\n")
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+        os.close(go)
+        if gone is not None:
+            os.close(gone)
+
+
 # Credentials.
 
 

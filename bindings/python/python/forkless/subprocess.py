@@ -125,6 +125,8 @@ _PATH_SEPARATOR = ord("/")
 _ID_MAX = 2**32 - 1
 _SINCE_3_12 = sys.version_info >= (3, 12)
 _genuine_get_exec_path = os.get_exec_path
+# Of a pipe: buffered or not, and text.
+_FILES = (_standard.io.BufferedReader, _standard.io.FileIO, _standard.io.TextIOWrapper)
 _C_FUNCTION = type(_posixsubprocess.fork_exec)
 
 
@@ -261,6 +263,7 @@ def _methods(standard):
     standard_wait = standard["wait"]
     standard_wait_within = standard["_wait"]
     standard_communicate = standard["communicate"]
+    standard_communicate_by_selector = standard["_communicate"]
 
     def __init__(self, *args, **kwargs):
         if not _OPTIONS.isdisjoint(kwargs):
@@ -522,6 +525,32 @@ def _methods(standard):
 
     communicate.__doc__ = standard_communicate.__doc__
 
+    def _communicate(self, input, endtime, orig_timeout):
+        out, err = self.stdout, self.stderr
+        if (
+            endtime is not None
+            or input
+            or self._communication_started
+            or self.stdin is not None
+            or type(out) not in _FILES
+            or type(err) not in _FILES
+        ):
+            return standard_communicate_by_selector(self, input, endtime, orig_timeout)
+        # The most usual case without a selector. What is read before an interruption is where the
+        # standard method looks for it.
+        self._fileobj2output = {out: [], err: []}
+        parts = self._fileobj2output[out], self._fileobj2output[err]
+        self._save_input(input)
+        _forkless.drain(out.fileno(), err.fileno(), *parts)
+        out.close()
+        err.close()
+        self.wait()
+        output, errors = map(b"".join, parts)
+        if self.text_mode:
+            output = self._translate_newlines(output, out.encoding, out.errors)
+            errors = self._translate_newlines(errors, err.encoding, err.errors)
+        return output, errors
+
     if not _KNOWS_PIPESIZE:
         standard_get_handles = standard["_get_handles"]
 
@@ -552,6 +581,7 @@ def _methods(standard):
             "_wait",
             "wait",
             "communicate",
+            "_communicate",
         )
     }
 

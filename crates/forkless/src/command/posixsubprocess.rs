@@ -28,6 +28,13 @@ impl Command {
         self
     }
 
+    /// Makes no pidfd, for a caller that waits for the child by its number alone.
+    #[doc(hidden)]
+    pub fn without_pidfd(&mut self, yes: bool) -> &mut Command {
+        self.spec.without_pidfd = yes;
+        self
+    }
+
     /// The child gets exactly these entries, in their order.
     #[doc(hidden)]
     pub fn exact_environment<I, S>(&mut self, entries: I) -> &mut Command

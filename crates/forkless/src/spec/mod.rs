@@ -48,6 +48,8 @@ pub(crate) struct Spec {
     pub attributes: Attributes,
     pub hooks: Mutex<Vec<HookFn>>,
     pub inherit_descriptors: bool,
+    /// The caller needs no pidfd.
+    pub without_pidfd: bool,
     /// `/bin/sh` runs a file that the kernel refuses as `ENOEXEC`.
     pub scripts: bool,
     pub on_drop: OnDrop,
@@ -69,6 +71,7 @@ impl Spec {
             attributes: Attributes::default(),
             hooks: Mutex::new(Vec::new()),
             inherit_descriptors: false,
+            without_pidfd: false,
             scripts: true,
             on_drop: OnDrop::Detach,
             bad: None,
