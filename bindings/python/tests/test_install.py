@@ -249,7 +249,11 @@ def test_os_posix_spawn_is_the_standard_one_but_for_the_lock() -> None:
         print(told(os.posix_spawn, "/bin/sh", ["sh", "-c", "grep SigIgn /proc/self/status >&%%d" %% w], env))
         print(told(os.posix_spawn, "/bin/sh", ["sh", "-c", "kill -9 $$"], {}))
         os.close(w)
-        print(os.read(r, 10000))
+        # glibc's posix_spawn leaves its own signals, 32 and 33, ignored.
+        def known(line):
+            name, _, value = line.partition(":")
+            return line if name != "SigIgn" else "%%x" %% (int(value, 16) & ~(3 << 31))
+        print([known(line) for line in os.read(r, 10000).decode().splitlines()])
         for args in [("/does/not/exist", ["x"], env), ("/etc/passwd", ["x"], env), ("/bin/sh", [], env),
                      ("/bin/sh", [""], env), ("/bin/sh", "sh", env), ("/bin/sh", ["sh"], {"A=B": ""}),
                      ("/bin/s\\0h", ["sh"], env), (1, ["sh"], env), ("/bin/sh", ["sh"]), ()]:
@@ -516,10 +520,15 @@ def test_directories_and_zip_files_run_as_by_the_interpreter_itself(tmp_path: pa
     assert plain[0] == 1 and ours == plain
 
 
-def test_code_and_the_isolated_mode(tmp_path: pathlib.Path) -> None:
+def test_code_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
     code = "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(5)"
     plain, ours = both(["-c", code, "a"], tmp_path)
     assert plain[0] == 5 and ours == plain
+
+
+def test_an_isolated_interpreter_stays_so(tmp_path: pathlib.Path) -> None:
+    if standard.call([sys.executable, "-I", "-c", "import forkless"], stderr=standard.DEVNULL):
+        skip("forkless is not installed for this interpreter, only found by PYTHONPATH")
     (tmp_path / "script.py").write_text("import sys; print(sys.path)")
     plain, ours = both(["script.py"], tmp_path, options=["-I"])
     assert plain[0] == 0 and ours == plain
