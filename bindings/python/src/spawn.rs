@@ -1,5 +1,5 @@
-//! `_forkless.spawn`: a start, with Python's objects as arguments. It makes a `forkless::Command` of
-//! them, word for word, and starts it with the interpreter's lock released.
+//! `_forkless.spawn`: a start, with Python's objects as arguments. It makes a `forkless::Command`
+//! of them, word for word, and starts it with the interpreter's lock released.
 //!
 //! The environment is read and every byte copied before the lock is released: another thread may
 //! change `environ` afterwards, and Python changes it under the lock.

@@ -25,7 +25,17 @@ PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 class Leader:
     """A child that leads a process group."""
 
-    __slots__ = ("child", "lock", "reaped", "seconds", "moment", "entry", "expired", "told", "quiet")
+    __slots__ = (
+        "child",
+        "lock",
+        "reaped",
+        "seconds",
+        "moment",
+        "entry",
+        "expired",
+        "told",
+        "quiet",
+    )
 
     def __init__(self, child: Child, lock: Any, seconds: Optional[float]) -> None:
         self.child = child

@@ -9,7 +9,10 @@ _INSTEAD: Tuple[Tuple[Tuple[str, ...], str], ...] = (
     (("setsid",), "start_new_session=True"),
     (("setpgrp", "setpgid"), "process_group=0"),
     (("setrlimit", "prlimit"), "rlimits={...}"),
-    (("prctl", "PR_SET_PDEATHSIG", "set_pdeathsig"), "pdeathsig=signal.SIGTERM or no_new_privs=True"),
+    (
+        ("prctl", "PR_SET_PDEATHSIG", "set_pdeathsig"),
+        "pdeathsig=signal.SIGTERM or no_new_privs=True",
+    ),
     (("umask",), "umask=..."),
     (("setuid", "setreuid", "setresuid", "seteuid"), "user=..."),
     (("setgid", "setregid", "setresgid", "setegid"), "group=..."),
