@@ -19,8 +19,7 @@ fn read_all(pipes: &mut [Pipe; 2]) -> io::Result<()> {
     // As much as a pipe holds unless its size was changed.
     const ROOM: usize = 1 << 16;
     while pipes.iter().any(|pipe| pipe.fd >= 0) {
-        let mut polled =
-            [0, 1].map(|i| libc::pollfd { fd: pipes[i].fd, events: libc::POLLIN, revents: 0 });
+        let mut polled = [0, 1].map(|i| libc::pollfd { fd: pipes[i].fd, events: libc::POLLIN, revents: 0 });
         // SAFETY: an array of that length, which the kernel writes to.
         if unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) } < 0 {
             return Err(io::Error::last_os_error());
