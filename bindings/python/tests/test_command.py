@@ -238,6 +238,13 @@ def test_no_more_rows_than_asked_for(tmp_path):
     assert "... and 3 rows more" in said and "6 forks took" in said
 
 
+def test_forks_of_xdists_workers_are_reported(tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    code, said = _pytest(tmp_path, FORKS, "--forkless", "-n", "2")
+    assert code == 0, said
+    assert "6 forks took" in said and "test_it.py::test_of_fork" in said, said
+
+
 def test_without_the_option_nothing_is_replaced(tmp_path):
     text = """
         import os, sys
