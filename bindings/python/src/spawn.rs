@@ -93,7 +93,8 @@ fn scheduler(policy: i32, priority: i32) -> PyResult<Scheduler> {
 }
 
 fn connect(command: &mut Command, number: RawFd, from: RawFd) {
-    let stdio = if from < 0 {
+    // Another negative number is a wrong one, which the start refuses.
+    let stdio = if from == -1 {
         Stdio::closed()
     } else {
         // SAFETY: as with every number that Python's user passes: that it is open is checked at the
