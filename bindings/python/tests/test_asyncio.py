@@ -123,6 +123,44 @@ def test_a_loop_that_ends_during_an_exec_leaves_no_child(tmp_path: Path) -> None
         run(main)
 
 
+def test_a_loop_that_ends_at_once_leaves_no_child() -> None:
+    async def main(turns: int) -> None:
+        create = create_subprocess_exec("sleep", "60", stdin=PIPE, stdout=PIPE)
+        start = asyncio.ensure_future(create)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if start.done():
+            # It was fast: the child is this function's.
+            start.result().kill()
+            await start.result().communicate()
+
+    for turns in range(8):
+        asyncio.run(main(turns))
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_when_it_returns() -> None:
+    async def main() -> None:
+        for turns in range(8):
+            before, descriptors = children(), open_descriptors()
+            create = create_subprocess_exec("sleep", "60", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+            start = asyncio.ensure_future(create)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if start.done():
+                child = start.result()
+                child.kill()
+                await child.communicate()
+                break
+            start.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await start
+            assert children() == before
+            gc.collect()
+            assert open_descriptors() <= descriptors
+
+    run(main)
+
+
 @pytest.mark.parametrize("stdio", [None, PIPE])
 @pytest.mark.parametrize(
     "program, options",

@@ -177,8 +177,7 @@ async def _make_subprocess_transport(
         raise
     except BaseException:
         # The start failed, or nobody awaits it any more. Nothing of it may be left.
-        transport.close()
-        await transport._wait()
+        await transport._abandon()
         raise
     finally:
         starts.pending.discard(executed)
@@ -248,6 +247,8 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
 
     _proc: Any
     _exit_waiters: Any
+    _connected: Any = None
+    never_ran = False
     _own_pidfd = -1
     _watched_pidfd = -1
     _deadline_timer: Optional[_asyncio.TimerHandle] = None
@@ -257,6 +258,45 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         start(self, *args, **kwargs)
 
     async def _connect_pipes(self, waiter: Optional[_Future]) -> None:
+        self._connected = self._loop.create_future()
+        try:
+            await self._await_and_connect(waiter)
+        finally:
+            if not self._connected.done():
+                self._connected.set_result(None)
+
+    async def _abandon(self) -> None:
+        """Closes the transport, and waits until nothing of the child and its pipes is left."""
+        self.close()
+        if self._connected is None:
+            # The task for it was cancelled before its first turn.
+            await self._connect_pipes(None)
+        await self._connected
+        # `close` knew only of the pipes that were connected before it.
+        for protocol in self._pipes.values():
+            if protocol is not None:
+                protocol.pipe.close()
+        # They close their descriptors in the next turn of the loop.
+        await _asyncio.sleep(0)
+        if self._pending_calls is not None and not self.never_ran:
+            self._do_without_pipes()
+        await self._wait()
+
+    def _do_without_pipes(self) -> None:
+        """Not all pipes were connected, since the loop is coming to its end.
+
+        The standard transport would wait for them for ever. Its protocol has been told nothing.
+        """
+        for pipe in (self._proc.stdin, self._proc.stdout, self._proc.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._pipes = {fd: pipe for fd, pipe in self._pipes.items() if pipe is not None}
+        self._protocol = _asyncio.SubprocessProtocol()
+        self._pending_calls = None
+        if self._returncode is not None:
+            self._try_finish()
+
+    async def _await_and_connect(self, waiter: Optional[_Future]) -> None:
         proc = self._proc
         try:
             await self._until_executed(proc)
@@ -295,6 +335,7 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
             proc.settle()
 
     def _never_ran(self) -> None:
+        self.never_ran = True
         self._closed = True
         self._returncode = self._proc.returncode
         # Somebody who was cancelled may wait for the end.
