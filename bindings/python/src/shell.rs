@@ -69,9 +69,12 @@ fn shared<'a>(end: &'a Bound<'_, PyCapsule>) -> PyResult<&'a Shared> {
     Ok(unsafe { value.as_ref() })
 }
 
-/// Starts the line, if all that it takes is one program and no shell. Returns the process's number,
-/// its pidfd (-1 without), the number of the output that gets the shell's words from the caller,
-/// and the line's end; or None: then nothing was started.
+/// A started line: the process's number, its pidfd (-1 without), the number of the output that gets
+/// the shell's words from the caller, and the line's end.
+type Started<'py> = (u32, RawFd, Option<RawFd>, Bound<'py, PyCapsule>);
+
+/// Starts the line, if all that it takes is one program and no shell. Returns None if not: then nothing
+/// was started.
 ///
 /// `owner` gets the attributes `pid` and `_child_created` before a signal handler can run.
 #[pyfunction]
@@ -89,7 +92,7 @@ fn shell_start<'py>(
     reads_stdout: bool,
     reads_stderr: bool,
     owner: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Option<(u32, RawFd, Option<RawFd>, Bound<'py, PyCapsule>)>> {
+) -> PyResult<Option<Started<'py>>> {
     let mut how = shell(OsStr::from_bytes(line));
     how.exact_env(env.map_or_else(|| Ok(environment(py)), bytes_of)?);
     if let Some(dir) = cwd {
