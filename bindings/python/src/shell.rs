@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyList};
 use shield::Shield;
 use std::ffi::{CStr, OsStr, c_char, c_int};
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -69,9 +69,9 @@ fn shared<'a>(end: &'a Bound<'_, PyCapsule>) -> PyResult<&'a Shared> {
     Ok(unsafe { value.as_ref() })
 }
 
-/// A started line: the process's number, its pidfd (-1 without), the number of the output that gets
-/// the shell's words from the caller, and the line's end.
-type Started<'py> = (u32, RawFd, Option<RawFd>, Bound<'py, PyCapsule>);
+/// A started line: the process's number, the number of the output that gets the shell's words from
+/// the caller, and the line's end.
+type Started<'py> = (u32, Option<RawFd>, Bound<'py, PyCapsule>);
 
 /// Starts the line, if all that it takes is one program and no shell. Returns None if not: then nothing
 /// was started.
@@ -128,7 +128,7 @@ fn shell_start<'py>(
         owner.setattr("pid", child.pid)?;
         owner.setattr("_child_created", true)?;
     }
-    Ok(Some((child.pid, child.pidfd.map_or(-1, IntoRawFd::into_raw_fd), words_go_to, end)))
+    Ok(Some((child.pid, words_go_to, end)))
 }
 
 /// The shell's wait status for a program that ended with `status`. Where the shell would say that

@@ -6,7 +6,8 @@ The interpreter has forkless and pip. Packages and their tests come from PyPI. E
 run without forkless first, and then under `forkless.install()`. Those of pexpect and ptyprocess run
 on `forkless.pty.PtyProcess`, too. A test that fails in the first run may fail in the others.
 
-A run is repeated for the tests that failed in it alone: some of these suites count seconds.
+The runs of a package go side by side. What failed in one alone is run once more by itself: some of
+these suites count seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, NamedTuple, Set, Tuple
 
 INSTALL = "import forkless; forkless.install()\n"
@@ -61,7 +63,7 @@ SUITES = {
     "psutil": Suite(
         "psutil==6.1.1",
         (),
-        ("psutil/tests/test_process.py", "psutil/tests/test_testutils.py"),
+        ("psutil.tests.test_process", "psutil.tests.test_testutils"),
         {PLAIN: "", INSTALLED: INSTALL},
     ),
     "trio": Suite(
@@ -117,20 +119,21 @@ def compare(name: str, suite: Suite) -> int:
 def compare_at(name: str, suite: Suite, root: str, target: str) -> int:
     with open(os.path.join(target, "forkless_way.py"), "w") as file:
         file.write("import os\nexec(os.environ['FORKLESS_WAY'])\n")
-    known: Set[str] = set()
+    tests = list(suite.tests)
+    if "/" not in tests[0] and tests != ["tests"]:
+        tests.insert(0, "--pyargs")
+    arguments = [*suite.arguments, "--continue-on-collection-errors"]
+    with ThreadPoolExecutor(len(suite.ways)) as pool:
+        reports = pool.map(
+            lambda code: run(root, target, code, [*arguments, *tests]), suite.ways.values()
+        )
+        results = dict(zip(suite.ways, reports))
+    known = failures(results[PLAIN][0])
     worst = 0
-    for way, code in suite.ways.items():
-        tests = list(suite.tests)
-        if "/" not in tests[0] and tests != ["tests"]:
-            tests.insert(0, "--pyargs")
-        report, result = run(root, target, code, [*suite.arguments, *tests])
-        failed = failures(report)
-        if not code:
-            known = failed
-        new = failed - known
+    for way, (report, result) in results.items():
+        new = failures(report) - known
         if new:
-            # Once more, by themselves.
-            again, _ = run(root, target, code, [*suite.arguments, *sorted(new)])
+            again, _ = run(root, target, suite.ways[way], [*arguments, *sorted(new)])
             new &= failures(again)
         lines = report.strip().splitlines()
         print("%s %s: %s" % (name, way, lines[-1] if lines else "no output"), flush=True)

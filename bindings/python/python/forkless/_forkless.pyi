@@ -55,9 +55,9 @@ def shell_start(
     reads_stdout: bool,
     reads_stderr: bool,
     owner: Optional[object],
-) -> Optional[tuple[int, int, Optional[int], object]]:
-    """Starts a line of one program that needs no shell: its pid, its pidfd, the number of the output
-    that gets the shell's words from the caller, and its end; else None."""
+) -> Optional[tuple[int, Optional[int], object]]:
+    """Starts a line of one program that needs no shell: its pid, the number of the output that gets
+    the shell's words from the caller, and its end; else None."""
 
 def shell_end(end: object, status: int) -> int:
     """The wait status that the line's shell would have had for the program's."""

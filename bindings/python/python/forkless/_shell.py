@@ -41,12 +41,10 @@ class Line:
     0
     """
 
-    __slots__ = ("pid", "pidfd", "quiet", "words", "_words_go_to", "_end", "_sent")
+    __slots__ = ("pid", "quiet", "words", "_words_go_to", "_end", "_sent")
 
-    def __init__(self, pid: int, pidfd: int, words_go_to: Optional[int], end: object) -> None:
+    def __init__(self, pid: int, words_go_to: Optional[int], end: object) -> None:
         self.pid = pid
-        #: -1 where there is none. Closed with this object.
-        self.pidfd = pidfd
         #: The caller writes :attr:`words` itself, behind the output.
         self.quiet = words_go_to is not None
         #: What the shell would have said about a killed program, once it has ended.
@@ -69,22 +67,8 @@ class Line:
         translated: int = _shell_end(self._end, status)
         return translated
 
-    def detach_pidfd(self) -> int:
-        """Hands the pidfd over: from here on the caller closes it. -1 where there is none."""
-        fd, self.pidfd = self.pidfd, -1
-        return fd
-
-    def __del__(self) -> None:
-        fd, self.pidfd = getattr(self, "pidfd", -1), -1
-        if fd != -1:
-            try:
-                _close(fd)
-            except OSError:
-                pass
-
 
 # Popen's __del__ comes here, when a module's names may be gone.
-_close = os.close
 _shell_end = _forkless.shell_end
 _shell_message = _forkless.shell_message
 
@@ -143,7 +127,7 @@ def start(
     # The analysis would have to know what `--` does to a line that looks like an option.
     if line[:1] in (b"-", b"+") or b"\0" in line:
         return None
-    started: Optional[Tuple[int, int, Optional[int], object]] = _forkless.shell_start(
+    started: Optional[Tuple[int, Optional[int], object]] = _forkless.shell_start(
         line,
         None if env is None else list(env),
         cwd,

@@ -69,8 +69,8 @@ impl ShellLine {
     /// or cannot be started so: then nothing was started, and the caller gives the line to a shell
     /// of its own.
     ///
-    /// The caller waits for the process by itself, and has its status translated by the
-    /// [`LineEnd`].
+    /// The caller waits for the process by its number (there is no pidfd), and has its status
+    /// translated by the [`LineEnd`].
     ///
     /// A shell may have something to say about a killed program. A line whose standard error goes
     /// into a pipe, a socket or a terminal gets one, since a reader may wait for its end first.

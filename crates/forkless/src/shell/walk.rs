@@ -322,9 +322,11 @@ impl<'s> Walk<'s> {
         Ok(children)
     }
 
-    /// Starts a lone program, if it can be executed.
+    /// Starts a lone program, if it can be executed, for a caller that waits by its number.
     pub(super) fn start_alone(&self, prepared: &mut ReadyPipeline) -> Option<Child> {
-        prepared.stages.first_mut()?.command.spawn().ok()
+        let command = &mut prepared.stages.first_mut()?.command;
+        command.spec.without_pidfd = true;
+        command.spawn().ok()
     }
 
     /// Runs one program to its end.
