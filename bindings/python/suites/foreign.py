@@ -6,8 +6,7 @@ The interpreter has forkless and pip. Packages and their tests come from PyPI. E
 run without forkless first, and then under `forkless.install()`. Those of pexpect and ptyprocess run
 on `forkless.pty.PtyProcess`, too. A test that fails in the first run may fail in the others.
 
-The runs of a package go side by side. What failed in one alone is run once more by itself: some of
-these suites count seconds.
+What failed in one run alone is run once more by itself: some of these suites count seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, NamedTuple, Set, Tuple
 
 INSTALL = "import forkless; forkless.install()\n"
@@ -123,11 +121,10 @@ def compare_at(name: str, suite: Suite, root: str, target: str) -> int:
     if "/" not in tests[0] and tests != ["tests"]:
         tests.insert(0, "--pyargs")
     arguments = [*suite.arguments, "--continue-on-collection-errors"]
-    with ThreadPoolExecutor(len(suite.ways)) as pool:
-        reports = pool.map(
-            lambda code: run(root, target, code, [*arguments, *tests]), suite.ways.values()
-        )
-        results = dict(zip(suite.ways, reports))
+    # One after the other: pexpect's have a port of their own.
+    results = {
+        way: run(root, target, code, [*arguments, *tests]) for way, code in suite.ways.items()
+    }
     known = failures(results[PLAIN][0])
     worst = 0
     for way, (report, result) in results.items():

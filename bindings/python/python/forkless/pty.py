@@ -243,6 +243,8 @@ def _start_with_preexec(
             os.write(tell, ("%s:%s" % (type(error).__name__, error)).encode("utf-8", "replace"))
             raise
 
+    # What the warning speaks of.
+    prepare.func = preexec_fn  # type: ignore[attr-defined]
     try:
         try:
             _prepare(theirs, dimensions, echo)
@@ -548,7 +550,9 @@ class PtyProcess:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:
             raise PtyProcessError(
-                "the status of process %d is lost: some other code has waited for it" % self.pid
+                # As ptyprocess begins it: programs look for these words.
+                "isalive() encountered condition where process %d has no status any more: some"
+                " other code has waited for it" % self.pid
             ) from None
         if pid == 0:
             return False
