@@ -65,5 +65,8 @@ def shell_end(end: object, status: int) -> int:
 def shell_message(end: object, status: int) -> Optional[str]:
     """The shell's words about a program that ended with this status."""
 
+def drain(first: int, second: int, into_first: list[bytes], into_second: list[bytes]) -> None:
+    """Reads two pipes to their ends, and appends what they give."""
+
 def shell_system(line: bytes) -> int:
     """system(3): runs a line; its wait status, or -1."""
