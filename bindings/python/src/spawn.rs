@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyCapsuleMethods, PyList, PyTuple};
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
@@ -104,35 +104,54 @@ fn connect(command: &mut Command, number: RawFd, from: RawFd) {
     command.fd(number, stdio);
 }
 
-/// A start whose end is not known yet.
-struct Pending(Option<forkless::Child>);
+/// What a child that Python holds owns here. A capsule has it from the start on, so an exception at
+/// any point of Python's code closes it.
+struct Owned {
+    pidfd: Option<OwnedFd>,
+    /// It ends when the child has executed its program.
+    exec: Option<OwnedFd>,
+    /// A start whose end is not known yet.
+    pending: Option<forkless::Child>,
+}
 
-impl Drop for Pending {
-    fn drop(&mut self) {
+impl Owned {
+    /// What has become of the start; `false` as long as nothing is known.
+    fn executed(&mut self) -> Result<bool, SpawnError> {
+        let known = self.pending.as_mut().map_or(Ok(true), nonblocking::executed);
+        if !matches!(known, Ok(false)) {
+            self.let_go();
+        }
+        known
+    }
+
+    fn let_go(&mut self) {
         // Not the child's own drop, which would reap it: Python's object waits by the number.
-        if let Some(child) = self.0.take() {
+        if let Some(child) = self.pending.take() {
             drop(child.into_parts());
         }
     }
 }
 
-const PENDING: &CStr = c"forkless.pending";
-
-fn with_pending<T>(
-    pending: &Bound<'_, PyAny>,
-    act: impl FnOnce(&mut forkless::Child) -> T,
-) -> PyResult<Option<T>> {
-    let capsule = pending.cast::<PyCapsule>().map_err(PyErr::from)?;
-    let at = capsule.pointer_checked(Some(PENDING))?.cast::<Mutex<Pending>>();
-    // SAFETY: a capsule of this name has been made by `spawn`, and the caller holds it.
-    let pending = unsafe { at.as_ref() };
-    let mut pending = pending.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Ok(pending.0.as_mut().map(act))
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.let_go();
+    }
 }
 
-/// Starts a child. On success the answer is its pid, its pidfd (-1 for none), and after a start
-/// that did not wait the descriptor that shows the exec and the pending start; of a failed start it
-/// is the step's name, the thing and the errno.
+const OWNED: &CStr = c"forkless.owned";
+
+fn with_owned<T>(owned: &Bound<'_, PyAny>, act: impl FnOnce(&mut Owned) -> T) -> PyResult<T> {
+    let capsule = owned.cast::<PyCapsule>().map_err(PyErr::from)?;
+    let at = capsule.pointer_checked(Some(OWNED))?.cast::<Mutex<Owned>>();
+    // SAFETY: a capsule of this name has been made by `spawn`, and the caller holds it.
+    let owned = unsafe { at.as_ref() };
+    Ok(act(&mut owned.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+}
+
+/// Starts a child. On success the answer is its pid, its pidfd (-1 for none), the descriptor that
+/// shows the exec after a start that did not wait (else -1), and what owns these descriptors (None
+/// where there is nothing to own); of a failed start it is the step's name, the thing and the
+/// errno.
 #[pyfunction]
 #[pyo3(signature = (
     argv, executables, env, cwd, fds, close_fds, keep, restore_signals, setsid, process_group=-1,
@@ -263,21 +282,22 @@ fn spawn<'py>(
 /// A child that exists, as Python will hold it.
 struct Started {
     pid: i32,
-    pidfd: Option<OwnedFd>,
-    pending: Option<(forkless::Child, OwnedFd)>,
+    owned: Owned,
 }
 
 impl Started {
     fn running(child: forkless::Child) -> Started {
         let parts = child.into_parts();
-        Started { pid: parts.pid as i32, pidfd: parts.pidfd, pending: None }
+        let owned = Owned { pidfd: parts.pidfd, exec: None, pending: None };
+        Started { pid: parts.pid as i32, owned }
     }
 
     fn pending(child: forkless::Child, exec: OwnedFd) -> Started {
         // A copy, since the child keeps its own for its waits. Without one Python's object has
         // none, as where the kernel refuses them.
         let pidfd = child.pidfd().and_then(|fd| fd.try_clone_to_owned().ok());
-        Started { pid: child.id() as i32, pidfd, pending: Some((child, exec)) }
+        let pid = child.id() as i32;
+        Started { pid, owned: Owned { pidfd, exec: Some(exec), pending: Some(child) } }
     }
 
     /// Tells Python. First of all its owner: a signal's handler may run as soon as Python's code
@@ -291,27 +311,45 @@ impl Started {
             owner.setattr("pid", self.pid)?;
             owner.setattr("_child_created", true)?;
         }
-        let pidfd = self.pidfd.map_or(-1, IntoRawFd::into_raw_fd);
-        let Some((child, exec)) = self.pending else {
-            return Ok((self.pid, pidfd).into_pyobject(py)?.into_any());
+        let number = |fd: &Option<OwnedFd>| fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let (pidfd, exec) = (number(&self.owned.pidfd), number(&self.owned.exec));
+        let owned = match (pidfd, exec) {
+            (-1, -1) => None,
+            _ => Some(PyCapsule::new_with_value(py, Mutex::new(self.owned), OWNED)?),
         };
-        let pending = PyCapsule::new_with_value(py, Mutex::new(Pending(Some(child))), PENDING)?;
-        Ok((self.pid, pidfd, exec.into_raw_fd(), pending).into_pyobject(py)?.into_any())
+        Ok((self.pid, pidfd, exec, owned).into_pyobject(py)?.into_any())
     }
 }
 
 /// Whether a pending start has executed its program: None while that is not known, True where it
 /// has; of a failed start the step's name, the thing and the errno. A child that failed is reaped.
 #[pyfunction]
-fn executed<'py>(py: Python<'py>, pending: Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match with_pending(&pending, nonblocking::executed)? {
-        None | Some(Ok(false)) => Ok(None),
-        Some(Ok(true)) => Ok(Some(true.into_pyobject(py)?.to_owned().into_any())),
-        Some(Err(e)) => Ok(Some(failed(&e).into_pyobject(py)?.into_any())),
+fn executed<'py>(py: Python<'py>, owned: Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match with_owned(&owned, Owned::executed)? {
+        Ok(false) => Ok(None),
+        Ok(true) => Ok(Some(true.into_pyobject(py)?.to_owned().into_any())),
+        Err(e) => Ok(Some(failed(&e).into_pyobject(py)?.into_any())),
     }
+}
+
+/// Hands the pidfd over, whose number the caller knows.
+#[pyfunction]
+fn detach_pidfd(owned: Bound<'_, PyAny>) -> PyResult<()> {
+    let pidfd = with_owned(&owned, |owned| owned.pidfd.take())?;
+    // Not closed here any more.
+    let _ = pidfd.map(IntoRawFd::into_raw_fd);
+    Ok(())
+}
+
+/// Closes the descriptor that shows the exec.
+#[pyfunction]
+fn close_exec_fd(owned: Bound<'_, PyAny>) -> PyResult<()> {
+    with_owned(&owned, |owned| owned.exec = None)
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::add(module, c"spawn", wrap_pyfunction!(spawn, module)?)?;
-    crate::add(module, c"executed", wrap_pyfunction!(executed, module)?)
+    crate::add(module, c"executed", wrap_pyfunction!(executed, module)?)?;
+    crate::add(module, c"detach_pidfd", wrap_pyfunction!(detach_pidfd, module)?)?;
+    crate::add(module, c"close_exec_fd", wrap_pyfunction!(close_exec_fd, module)?)
 }

@@ -7,7 +7,7 @@ under it. Both carry out what they are told; searches, defaults and messages are
 from __future__ import annotations
 
 import os
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from . import _forkless
 
@@ -47,27 +47,31 @@ class Child:
     are closed with this object.
     """
 
-    __slots__ = ("pid", "pidfd", "exec_fd", "_pending", "_error", "__weakref__")
+    __slots__ = ("pid", "pidfd", "exec_fd", "_owned", "_pending", "_error", "__weakref__")
 
     def __init__(
-        self, pid: int, pidfd: int, exec_fd: int = -1, pending: Optional[object] = None
+        self, pid: int, pidfd: int, exec_fd: int = -1, owned: Optional[object] = None
     ) -> None:
         self.pid = pid
         self.pidfd = pidfd
         self.exec_fd = exec_fd
-        self._pending = pending
+        # It closes the descriptors when the last reference goes.
+        self._owned = owned
+        self._pending = exec_fd != -1
         self._error: Optional[StepError] = None
 
     def detach_pidfd(self) -> int:
         """Hands the pidfd over: from here on the caller closes it. -1 where there is none."""
         fd, self.pidfd = self.pidfd, -1
+        if fd != -1:
+            _forkless.detach_pidfd(self._owned)
         return fd
 
     def close_exec_fd(self) -> None:
         """Closes `exec_fd`, once the exec is known."""
         fd, self.exec_fd = self.exec_fd, -1
         if fd != -1:
-            os.close(fd)
+            _forkless.close_exec_fd(self._owned)
 
     def executed(self) -> bool:
         """Whether the program runs or has run; False as long as nothing is known. Never waits.
@@ -76,12 +80,12 @@ class Child:
         """
         if self._error is not None:
             raise self._error
-        if self._pending is None:
+        if not self._pending:
             return True
-        answer = _forkless.executed(self._pending)
+        answer = _forkless.executed(self._owned)
         if answer is None:
             return False
-        self._pending = None
+        self._pending = False
         if answer is not True:
             self._error = StepError(*answer)
             raise self._error
@@ -94,14 +98,6 @@ class Child:
         except StepError as error:
             return error
         return None
-
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
-        for fd in (getattr(self, "pidfd", -1), getattr(self, "exec_fd", -1)):
-            if fd != -1:
-                try:
-                    _close(fd)
-                except OSError:
-                    pass
 
 
 def spawn(
