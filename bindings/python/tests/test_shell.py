@@ -331,3 +331,32 @@ def test_popen_refuses_what_the_standard_one_refuses(arguments: tuple) -> None:
     with pytest.raises(Exception) as theirs:
         os.popen(*arguments)
     assert (ours.type, str(ours.value)) == (theirs.type, str(theirs.value))
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "012"])
+def test_pipes_may_have_the_numbers_of_closed_streams(closed: str) -> None:
+    code = """
+import os, sys
+module = __import__(sys.argv[1], fromlist=["run"])
+kept = os.dup(1)
+for number in map(int, sys.argv[2]):
+    os.close(number)
+results = []
+for line in ("cat", "cat >&2", "cat 2>&1", "exec ls /proc/self/fd"):
+    for options in (
+        {"input": b"given", "capture_output": True},
+        {"stdin": module.DEVNULL, "stdout": module.PIPE},
+        {"input": b"given", "stdout": module.PIPE, "stderr": module.STDOUT},
+    ):
+        # Without a timeout: a reader that misses its end would hang.
+        done = module.run(line, shell=True, **options)
+        results.append((done.returncode, done.stdout, done.stderr))
+os.write(kept, repr(results).encode())
+"""
+    said = [
+        standard.run(
+            [sys.executable, "-c", code, name, closed], stdout=standard.PIPE, timeout=120
+        ).stdout
+        for name in ("subprocess", "forkless.subprocess")
+    ]
+    assert said[0] == said[1] != b""

@@ -3,7 +3,7 @@
 
 use super::line::ShellLine;
 use super::namespace::children_stay;
-use super::wiring::{Connection, is_handed_on};
+use super::wiring::{Connection, Connections, is_handed_on};
 use crate::command::Command;
 use crate::kernel::descriptor::owned;
 use crate::spec::stdio::{Kind, Stdio};
@@ -85,11 +85,13 @@ impl Ending {
     }
 
     /// Whether the shell may have something to say where a reader waits for the end of all writers,
-    /// perhaps before it waits for the program.
-    pub(super) fn may_keep_a_reader(&self) -> bool {
+    /// perhaps before it waits for the program. `given`: what the line was connected to.
+    pub(super) fn may_keep_a_reader(&self, given: &Connections) -> bool {
         let Connection::Raw(number) = self.stderr else { return false };
-        // The caller has the standard streams itself, so no reader waits for their end.
-        if number <= 2 || !self.may_complain() {
+        // The caller has its standard streams itself, so no reader waits for their end. But where
+        // one was closed, its number may be a pipe's that the caller has made for the line.
+        let is_standard = number <= 2 && !given.contains(&self.stderr);
+        if is_standard || !self.may_complain() {
             return false;
         }
         let Ok(copy) = fd::dup_cloexec(number, 3) else { return true };

@@ -94,7 +94,7 @@ fn start_alone(mut walk: Walk<'_>, base: &Base, read: &[RawFd]) -> Option<(Child
     }
     let mut prepared = walk.prepare(&pipeline, base)?;
     let ending = walk.ending(&prepared, base);
-    let words_go_to = if ending.may_keep_a_reader() {
+    let words_go_to = if ending.may_keep_a_reader(&base.connections) {
         let is_stderr = |number: &RawFd| {
             let connection = usize::try_from(*number).ok().and_then(|number| base.connections.get(number));
             connection == Some(&ending.stderr)
