@@ -127,15 +127,23 @@ def test_a_loop_that_ends_at_once_leaves_no_child() -> None:
     async def main(turns: int) -> None:
         create = create_subprocess_exec("sleep", "60", stdin=PIPE, stdout=PIPE)
         start = asyncio.ensure_future(create)
+        starts.append(start)
         for _ in range(turns):
             await asyncio.sleep(0)
-        if start.done():
-            # It was fast: the child is this function's.
-            start.result().kill()
-            await start.result().communicate()
 
+    starts: List[Any] = []
     for turns in range(8):
         asyncio.run(main(turns))
+        start = starts.pop()
+        if not start.cancelled():
+            # It was fast, at the latest in the loop's last turn: the child is this function's.
+            child = start.result()
+            popen = child._transport.get_extra_info("subprocess")
+            popen.kill()
+            popen.wait()
+            child._transport._closed = True
+            for pipe in (popen.stdin, popen.stdout):
+                pipe.close()
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_when_it_returns() -> None:
