@@ -75,8 +75,7 @@ impl Command {
     /// As [`Command::spawn_nonblocking`].
     pub fn spawn_watched(&mut self) -> Result<(Child, OwnedFd), SpawnError> {
         let (ended, held) = pipe()?;
-        let child =
-            spawn_holding(&self.spec, WaitFor::Clone, Defaults::Inherit, Some(held.as_raw_fd()))?;
+        let child = spawn_holding(&self.spec, WaitFor::Clone, Defaults::Inherit, Some(held.as_raw_fd()))?;
         Ok((child, ended))
     }
 
