@@ -814,6 +814,18 @@ def test_deadlines_of_many_children_come_in_their_order(no_fork):
             child.wait()
 
 
+def test_a_deadline_that_two_threads_see_is_told(no_fork):
+    from forkless import _group
+
+    child = subprocess.Popen(["sleep", "600"], deadline=500)
+    # The watch, and then a wait that was about to do the same.
+    child._leader.expire()
+    assert _group._readable(child._leader.child.pidfd, 30)
+    child._leader.expire()
+    with pytest.raises(standard.TimeoutExpired):
+        child.wait()
+
+
 def test_a_deadline_holds_for_whoever_waits_where_no_thread_can_be_had(no_fork, monkeypatch):
     """As in a subinterpreter."""
 

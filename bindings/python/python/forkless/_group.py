@@ -143,7 +143,10 @@ class Leader:
         """The deadline: kills the group."""
         # Before the signal: whoever waits wakes up by it, and looks. Of a child that has ended in
         # time only the output can be cut off, while somebody reads it.
-        self.expired = self.quiet or not self.has_ended()
+        # Never taken back here: whoever waits and the watch may both come, and the second finds the
+        # child that the first has killed.
+        if self.quiet or not self.has_ended():
+            self.expired = True
         try:
             self.signal(signal.SIGKILL)
         except OSError:
