@@ -73,8 +73,8 @@ fn shared<'a>(end: &'a Bound<'_, PyCapsule>) -> PyResult<&'a Shared> {
 /// the caller, and the line's end.
 type Started<'py> = (u32, Option<RawFd>, Bound<'py, PyCapsule>);
 
-/// Starts the line, if all that it takes is one program and no shell. Returns None if not: then nothing
-/// was started.
+/// Starts the line, if all that it takes is one program and no shell. Returns None if not: then
+/// nothing was started.
 ///
 /// `owner` gets the attributes `pid` and `_child_created` before a signal handler can run.
 #[pyfunction]
