@@ -98,8 +98,8 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
     };
     // By the caller's `wait_for`, not by the required one: a caller that does not wait in this call
     // needs a pidfd. So does a caller that is not the sole reaper.
-    let pidfd = !spec.without_pidfd
-        && (request.wait_for != WaitFor::End || !sole_reaper::caller_is_sole_reaper());
+    let pidfd =
+        !spec.without_pidfd && (request.wait_for != WaitFor::End || !sole_reaper::caller_is_sole_reaper());
     let request = Request { wait_for, ..request };
     let child_until_exec = wiring.child_until_exec;
     let mut options = AttemptOptions { table, pidfd };
