@@ -489,9 +489,25 @@ def test_a_script_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> N
         assert plain[0] == 7 and ours == plain
     plain, ours = both(["dir/missing.py"], tmp_path)
     assert plain[0] == 2 and ours == plain
+    script.write_text("import sys; print(sys.argv); raise SystemExit(9)")
+    import py_compile
+
+    py_compile.compile(str(script), cfile=str(tmp_path / "compiled.pyc"))
+    plain, ours = both(["compiled.pyc", "a"], tmp_path)
+    assert plain[0] == 9 and ours == plain
     script.write_text("import neighbour; raise SystemExit('said')")
     plain, ours = both(["dir/script.py"], tmp_path)
     assert ours == plain == (1, "", "said\n")
+
+
+def test_a_script_may_be_a_pipe() -> None:
+    done = standard.run(
+        [sys.executable, "-m", "forkless", "/dev/stdin", "a"],
+        input="import sys; print(sys.argv)",
+        stdout=standard.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "['/dev/stdin', 'a']\n")
 
 
 def test_a_module_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:

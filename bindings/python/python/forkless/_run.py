@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from types import CodeType
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 __all__ = ["main"]
 
@@ -116,14 +116,18 @@ def _run_script(path: str, arguments: List[str]) -> None:
 
 
 def _read(file: str) -> CodeType:
-    from pkgutil import read_code
+    from importlib.util import MAGIC_NUMBER
 
+    # Once: it may be a pipe (/dev/stdin, or a shell's <(...)).
     with io.open_code(file) as opened:
-        compiled: Optional[CodeType] = read_code(opened)
-    if compiled is not None:
-        return compiled
-    with io.open_code(file) as opened:
-        return compile(opened.read(), file, "exec", dont_inherit=True)
+        data = opened.read()
+    if data.startswith(MAGIC_NUMBER):
+        import marshal
+
+        # Behind a header of 16 bytes (PEP 552).
+        code: CodeType = marshal.loads(data[16:])
+        return code
+    return compile(data, file, "exec", dont_inherit=True)
 
 
 def _loader(file: str) -> object:
