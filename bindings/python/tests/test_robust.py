@@ -320,7 +320,7 @@ class Tracer:
         if event == kind and self.place is None:
             self.left -= 1
             if self.left == 0:
-                self.place = (frame.f_code.co_filename, frame.f_lineno)
+                self.place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
                 raise KeyboardInterrupt
         return self.step
 
@@ -349,8 +349,9 @@ while True:
         zombies.append(place)
     extra = descriptors() - before
     if extra:
-        # Between os.pipe() and the first try the standard module's own code loses its pipes.
-        if place is None or place[0] != standard.__file__:
+        # Between os.pipe() and the first try the standard module's own code loses its pipes. On 3.9
+        # `_get_handles` has a wrapper, which sets the pipes' size.
+        if place is None or (place[0] != standard.__file__ and place[2] != "_get_handles"):
             leaks.append(place)
         before += extra
     if place is None:
@@ -365,14 +366,9 @@ print(point)
 @pytest.mark.parametrize(
     "options",
     [
-        "dict(args=['true'])",
+        "dict(args=['echo', 'x'], stdout=PIPE, stderr=PIPE)",
         "dict(args=['cat'], input=b'x', stdout=PIPE, stderr=PIPE, umask=0o77)",
-        pytest.param(
-            "dict(args=['cat'], input=b'x', stdout=PIPE, kill_group=True, nice=1)",
-            marks=pytest.mark.xfail(
-                strict=False, reason="a pidfd is lost if the interrupt comes before it has an owner"
-            ),
-        ),
+        "dict(args=['cat'], input=b'x', stdout=PIPE, kill_group=True, nice=1)",
         "dict(args='exit 0', shell=True, stdout=PIPE)",
     ],
 )

@@ -37,11 +37,19 @@ def spawn(
     owner: Optional[object] = None,
     keep_pidfd: bool = True,
 ) -> tuple[Any, ...]:
-    """Starts a child: `(pid, pidfd)`, or `(pid, pidfd, exec_fd, pending)` where `blocking` is
-    False, or a failed start's step, thing and errno."""
+    """Starts a child: `(pid, pidfd, exec_fd, owned)`, or a failed start's step, thing and errno.
 
-def executed(pending: object) -> Union[None, Literal[True], _Failed]:
-    """Whether a pending start has executed its program; None while that is not known."""
+    `owned` is a capsule that closes the two descriptors when it is dropped; None where there is
+    none. -1 stands for a descriptor that is not there."""
+
+def executed(owned: object) -> Union[None, Literal[True], _Failed]:
+    """Whether a start that did not wait has executed its program; None while that is not known."""
+
+def detach_pidfd(owned: object) -> None:
+    """From here on the caller closes the pidfd."""
+
+def close_exec_fd(owned: object) -> None:
+    """Closes the descriptor that shows the exec."""
 
 def shell_start(
     line: bytes,
