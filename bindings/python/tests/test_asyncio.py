@@ -451,6 +451,10 @@ def test_children_of_several_loops_in_threads() -> None:
     assert results == [list(range(10))] * 4
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 10),
+    reason="3.10's own transport loses two descriptors for each start that had none left",
+)
 def test_no_descriptor_left_is_an_error_and_no_harm() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
