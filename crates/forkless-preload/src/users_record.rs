@@ -24,7 +24,7 @@ pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
         let mut left = Record::SIZE;
         while left > 0 {
             match complaint::write(file, zeros.get(..left).unwrap_or(&zeros)) {
-                Ok(n @ 1..) => left -= n as usize,
+                Ok(n @ 1..) => left -= n,
                 error => {
                     // No program would count into a part of one, or make it whole.
                     let _ = fd::unlink(path);

@@ -8,10 +8,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use forkless_sys::{Errno, fd};
+use forkless_sys::quiet_write;
 
 use super::LaunchError;
-use super::complaint::without_signals;
 use super::report::Report;
 use crate::Record;
 
@@ -137,16 +136,14 @@ fn make(path: &Path) -> io::Result<NonNull<Record>> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o666))?;
     // Written and not left as a hole: to touch one is a bus error where the disk is full.
-    without_signals(|| {
-        let mut left = Record::SIZE;
-        while left > 0 {
-            match fd::write(file.as_raw_fd(), &[0; Record::SIZE][..left])? {
-                0 => return Err(Errno::EIO),
-                n => left -= n,
-            }
-        }
-        Ok(())
-    })?;
+    let mut left = Record::SIZE;
+    while left > 0 {
+        left -= match quiet_write::write(file.as_raw_fd(), &[0; Record::SIZE][..left]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => n,
+            Err(errno) => return Err(io::Error::from_raw_os_error(errno.raw())),
+        };
+    }
     let record = map(&file)?;
     // The magic number comes last: a process that finds it may use the whole file.
     // SAFETY: mapped by `map`; any bytes are a valid record of atomics.
