@@ -28,9 +28,6 @@ pub(crate) const SIGSYS: i32 = 31;
 pub(crate) const SYNCHRONOUS: SigSet =
     SigSet::EMPTY.with(SIGILL).with(SIGTRAP).with(SIGBUS).with(SIGFPE).with(SIGSEGV).with(SIGSYS);
 
-/// Signals that a write may bring.
-pub(crate) const OF_WRITING: SigSet = SigSet::EMPTY.with(SIGPIPE).with(SIGXFSZ).with(SIGTTOU);
-
 /// Signals that a process's own timers and limits send it. Its replacement has the same.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const OF_TIMERS: SigSet = {

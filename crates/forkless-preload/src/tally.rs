@@ -42,6 +42,10 @@ pub(crate) fn record() -> Option<&'static Record> {
     Some(unsafe { &*known })
 }
 
+/// Whether the launcher's record is another user's: this one is that of this process's user, and
+/// the collector looks at it only at the end.
+static IS_OTHER_USERS: AtomicBool = AtomicBool::new(false);
+
 /// Adds to a counter of the record.
 pub(crate) fn add(counter: Counter, n: u64) {
     if let Some(record) = record() {
@@ -75,7 +79,11 @@ static ROOT: AtomicBool = AtomicBool::new(false);
 /// it may not ask any more: programs forbid themselves what they do not need.
 pub(crate) fn begin() {
     add(Counter::Processes, 1);
-    if config::root() == 0 || record().is_none() || own_number() != config::root() {
+    if config::root() == 0
+        || record().is_none()
+        || IS_OTHER_USERS.load(Relaxed)
+        || own_number() != config::root()
+    {
         return;
     }
     // The root may have executed this program under a filter of its own. Then the report comes a
@@ -162,8 +170,11 @@ fn map(path: &[u8]) -> Option<*mut Record> {
     let path = CPtr::from(CStr::from_bytes_until_nul(&copy).ok()?);
     let (file, is_new) = if config::makes_record() {
         users_record::open(path)?
+    } else if let Ok(file) = fd::openat(fd::AT_FDCWD, path, fd::O_RDWR | fd::O_CLOEXEC, 0) {
+        (file, false)
     } else {
-        (fd::openat(fd::AT_FDCWD, path, fd::O_RDWR | fd::O_CLOEXEC, 0).ok()?, false)
+        IS_OTHER_USERS.store(true, Relaxed);
+        users_record::open_own(&mut copy)?
     };
     let mapped = reserve::RECORD.map_shared(file);
     let _ = fd::close(file);

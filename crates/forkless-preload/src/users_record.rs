@@ -1,18 +1,47 @@
-//! A record that the user has named (`record=FILE` in `FORKLESS_OPTIONS`), and that stays. No
-//! launcher has made it, so the first program does.
+//! Records that no launcher has made, so that the first program does: one that the user has named
+//! (`record=FILE` in `FORKLESS_OPTIONS`), and that stays; and beside a launcher's record one for
+//! each other user of the tree.
 #![expect(unsafe_code, reason = "writes the C environment")]
+
+use core::ffi::CStr;
 
 use forkless_run::Record;
 use forkless_sys::{CPtr, Errno, fd};
 
 use crate::{complaint, config, environment, loader};
 
+const AT_EUID: usize = 12;
+
+/// Opens the record of this process's user beside a launcher's of another user, or makes it.
+///
+/// Whoever may write a record may cut it, and so end each program that has it mapped. So each user
+/// has one, in a folder in which all may make files. `path`: the launcher's, and then this one's.
+#[cold]
+#[inline(never)]
+pub(crate) fn open_own(path: &mut [u8; 256]) -> Option<(i32, bool)> {
+    let mut user = loader::auxiliary(AT_EUID)?;
+    let len = path.iter().position(|&byte| byte == 0)?;
+    let mut digits = [0; 10];
+    let mut first = digits.len();
+    while first > 0 {
+        first -= 1;
+        *digits.get_mut(first)? = b'0' + (user % 10) as u8;
+        user /= 10;
+        if user == 0 {
+            break;
+        }
+    }
+    let digits = digits.get(first..)?;
+    *path.get_mut(len)? = b'.';
+    path.get_mut(len + 1..len + 1 + digits.len())?.copy_from_slice(digits);
+    open(CPtr::from(CStr::from_bytes_until_nul(path).ok()?))
+}
+
 /// Opens a record that the user has named, or makes it: the second value then is `true`. `None` for
 /// a file that could do harm: whoever may shorten it ends each program that has it mapped.
 #[cold]
 #[inline(never)]
 pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
-    const AT_EUID: usize = 12;
     const S_IFMT: u32 = 0o170_000;
     const S_IFREG: u32 = 0o100_000;
     const BY_OTHERS: u32 = 0o022;
@@ -24,7 +53,7 @@ pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
         let mut left = Record::SIZE;
         while left > 0 {
             match complaint::write(file, zeros.get(..left).unwrap_or(&zeros)) {
-                Ok(n @ 1..) => left -= n as usize,
+                Ok(n @ 1..) => left -= n,
                 error => {
                     // No program would count into a part of one, or make it whole.
                     let _ = fd::unlink(path);
@@ -53,7 +82,8 @@ pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
 /// The limit of file sizes holds in the whole tree: one line is enough for it.
 #[inline(always)]
 fn without_record() {
-    if let Some((path, len)) = config::record_place() {
+    // A launcher's record is not named by those words.
+    if let Some((path, len)) = config::record_place().filter(|_| config::makes_record()) {
         // SAFETY: a path that is to be made comes from the words of the variable, which is the
         // process's own writable string; the record is asked for as the library is loaded
         // (`tally::begin`), when the string is ours alone.

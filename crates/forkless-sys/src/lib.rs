@@ -35,6 +35,7 @@ pub mod mm;
 pub mod namespace;
 pub mod poll;
 pub mod process;
+pub mod quiet_write;
 mod reg;
 pub mod sched;
 pub mod signal;

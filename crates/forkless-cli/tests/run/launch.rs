@@ -36,6 +36,26 @@ fn it_is_the_very_process() {
     assert_ne!(parent, std::process::id());
 }
 
+/// Regression: any user of the tree could cut the record of all, and its programs died of SIGBUS.
+#[test]
+fn a_program_of_another_user_counts_and_cannot_cut_the_record() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let line = "setpriv --reuid=65534 --clear-groups sh -c '
+            record=${FORKLESS_RUN##*record=} record=${record%%,*}
+            truncate --size=0 \"$record\" 2>/dev/null || echo kept
+            true | true'
+        sh -c 'true | true'";
+    let (seen, report) = reported(&[], Path::new("/bin/sh"), &["-c", line]);
+    assert_eq!(seen, (Some(0), "kept\n".into(), String::new()));
+    // Those of root: the shell, setpriv, the last shell. Of nobody: the shell and truncate.
+    assert!(report.count("processes") >= 5, "{:?}", report.reasons());
+    // Of each user's shells, whatever shell this is.
+    assert!(report.count("forks") >= 4, "{:?}", report.reasons());
+}
+
 #[test]
 fn a_static_program_runs_plainly_and_says_so() {
     let program = compile("static.c", &["-static"]);

@@ -15,13 +15,13 @@
 //! after that page has been taken out.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::signal;
-use forkless_sys::{CPtr, mm, process};
+use forkless_sys::{CPtr, fd, mm, process};
 
 use crate::complaint;
 use crate::lazy_mapping::LazyMapping;
@@ -39,12 +39,24 @@ const HUGE: usize = 2 << 20;
 static WANTED: AtomicBool = AtomicBool::new(false);
 static WARN: AtomicBool = AtomicBool::new(false);
 
+/// Device and inode of standard error when the library was loaded. Later the program may have
+/// closed it, and have a file of its own by that number.
+static ERRORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn errors() -> Option<(u64, u64)> {
+    fd::identity(2, CPtr::from(c""), fd::AT_EMPTY_PATH).ok()
+}
+
 /// Memory of this process may lie in the pool by our doing. Read by the interposers.
 pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn configure(wanted: bool, warn: bool) {
     WANTED.store(wanted && RANGES.map(), Relaxed);
-    WARN.store(warn, Relaxed);
+    if let Some((device, inode)) = errors().filter(|_| warn) {
+        WARN.store(true, Relaxed);
+        ERRORS[0].store(device, Relaxed);
+        ERRORS[1].store(inode, Relaxed);
+    }
 }
 
 /// Ordinary code, before libc's fork takes its locks. `grown`: there may be new memory to move.
@@ -238,7 +250,8 @@ pub(super) fn wanted() -> bool {
 /// Says it, and nothing more after it.
 pub(super) fn warn(line: &[u8]) {
     static WARNED: AtomicBool = AtomicBool::new(false);
-    if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) {
+    let before = || (ERRORS[0].load(Relaxed), ERRORS[1].load(Relaxed));
+    if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) && errors() == Some(before()) {
         complaint::say(line);
     }
 }

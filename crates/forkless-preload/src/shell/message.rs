@@ -10,10 +10,10 @@ use core::ptr::null;
 use forkless_child::Action;
 use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
 use forkless_sys::signal::{self, Disposition, SigSet};
-use forkless_sys::{CPtr, fd, process};
+use forkless_sys::{CPtr, fd, process, quiet_write};
 
 use crate::fork;
-use crate::signals::{OF_WRITING, SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTTOU, SIGXFSZ};
+use crate::signals::{SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTTOU, SIGXFSZ};
 
 use super::launch::{self, Process, Workspace, wait};
 
@@ -100,7 +100,7 @@ pub(super) fn ignored_for_writing() -> SigSet {
 impl Signals {
     /// For a shell that was started when the caller ignored these.
     pub(super) fn as_of(ignored: SigSet) -> Signals {
-        Signals { restore: OF_WRITING, ignored, mask: signal::mask().unwrap_or_default() }
+        Signals { restore: quiet_write::SIGNALS, ignored, mask: signal::mask().unwrap_or_default() }
     }
 }
 

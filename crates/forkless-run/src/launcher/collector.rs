@@ -61,8 +61,10 @@ fn collect(
     render: &impl Fn(&Report) -> String,
 ) {
     let write = || {
+        // Before the files are gone: some are of other users, and not mapped here.
+        let report = file.report();
         file.remove();
-        let _ = destination.write(&render(&file.report()));
+        let _ = destination.write(&render(&report));
     };
     // A report that cannot be written is the end of the report alone: the program waits for an
     // answer.

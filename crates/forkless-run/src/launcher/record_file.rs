@@ -8,18 +8,18 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use forkless_sys::{Errno, fd};
+use forkless_sys::quiet_write;
 
 use super::LaunchError;
-use super::complaint::without_signals;
 use super::report::Report;
 use crate::Record;
 
 /// A record in a file and a folder of its own, which are removed on drop.
 ///
-/// Programs of the tree may have changed their user before they open the file, so everybody may
-/// write it. Whoever cuts a mapped file kills the programs that use it, so nobody else may find it:
-/// others may search the folder and not list it, and no name in it can be guessed.
+/// Whoever may write a mapped file may cut it, and so kill the programs that use it. So the file is
+/// its user's alone. A program of the tree that has changed its user makes one beside it, with the
+/// user's number at its name's end, for programs of that user. The report adds them all. Others may
+/// make files in the folder and not list it, and no name in it can be guessed.
 #[derive(Debug)]
 pub struct RecordFile {
     folder: PathBuf,
@@ -60,7 +60,7 @@ impl RecordFile {
         let path = folder.join(name(secret));
         let made = make(&path).and_then(|record| {
             // Whatever the umask.
-            fs::set_permissions(&folder, fs::Permissions::from_mode(0o711)).map(|()| record)
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o1733)).map(|()| record)
         });
         match made {
             Ok(record) => Ok(RecordFile { folder, path, record }),
@@ -84,7 +84,16 @@ impl RecordFile {
 
     /// What has been counted so far.
     pub fn report(&self) -> Report {
-        Report::of(self.record())
+        /// As many users as a report has room for: anyone may make files in the folder.
+        const USERS: usize = 64;
+        let mut report = Report::of(self.record());
+        let own = self.path.file_name().unwrap_or_default();
+        for file in files(&self.folder).take(USERS).filter(|file| file.file_name() != own) {
+            if let Ok(other) = Report::read(&file.path()) {
+                report.add(other);
+            }
+        }
+        report
     }
 
     /// Removes the file and its folder; processes that have mapped the file go on counting into it,
@@ -94,8 +103,15 @@ impl RecordFile {
     }
 }
 
+fn files(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
 fn remove(folder: &Path, path: &Path) {
     let _ = fs::remove_file(path);
+    for file in files(folder) {
+        let _ = fs::remove_file(file.path());
+    }
     let _ = fs::remove_dir(folder);
 }
 
@@ -116,13 +132,15 @@ impl Report {
     /// record, or one of another version.
     pub fn read(path: &Path) -> io::Result<Report> {
         let no_record = || io::Error::new(io::ErrorKind::InvalidData, "no record of this version");
-        // Looked at before it is opened: a FIFO would be waited for, and a device may have no end.
-        let about = fs::metadata(path)?;
+        // A FIFO would be waited for, and a device may have no end. Anyone may have made the file.
+        let file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+        let about = file.metadata()?;
         if !about.is_file() || about.len() != Record::SIZE as u64 {
             return Err(no_record());
         }
         let mut bytes = [0; Record::SIZE];
-        File::open(path)?.read_exact(&mut bytes)?;
+        (&file).read_exact(&mut bytes)?;
         let mut record = Box::<Record>::new_uninit();
         // SAFETY: from a buffer of as many bytes as a record has.
         unsafe { record.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), Record::SIZE) };
@@ -135,18 +153,15 @@ impl Report {
 /// Makes and maps the file.
 fn make(path: &Path) -> io::Result<NonNull<Record>> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    file.set_permissions(fs::Permissions::from_mode(0o666))?;
     // Written and not left as a hole: to touch one is a bus error where the disk is full.
-    without_signals(|| {
-        let mut left = Record::SIZE;
-        while left > 0 {
-            match fd::write(file.as_raw_fd(), &[0; Record::SIZE][..left])? {
-                0 => return Err(Errno::EIO),
-                n => left -= n,
-            }
-        }
-        Ok(())
-    })?;
+    let mut left = Record::SIZE;
+    while left > 0 {
+        left -= match quiet_write::write(file.as_raw_fd(), &[0; Record::SIZE][..left]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => n,
+            Err(errno) => return Err(io::Error::from_raw_os_error(errno.raw())),
+        };
+    }
     let record = map(&file)?;
     // The magic number comes last: a process that finds it may use the whole file.
     // SAFETY: mapped by `map`; any bytes are a valid record of atomics.
@@ -199,13 +214,27 @@ mod tests {
     }
 
     #[test]
-    fn others_may_write_a_record_and_cannot_find_it() {
+    fn a_record_is_its_users_and_others_have_their_own_beside_it() {
         let file = RecordFile::create().unwrap();
-        let folder = file.path().parent().unwrap();
+        let folder = file.path().parent().unwrap().to_owned();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode(folder), mode(file.path())), (0o711, 0o666));
+        assert_eq!((mode(&folder), mode(file.path())), (0o1733, 0o600));
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         assert_eq!(name(file.path()).len(), 32);
-        assert!(!name(folder).contains(&name(file.path())));
+        assert!(!name(&folder).contains(&name(file.path())));
+        let beside = |end: &str| folder.join(format!("{}.{end}", name(file.path())));
+        for (end, forks) in [("33", 3), ("65534", 4)] {
+            // SAFETY: a mapping of this test's own, for the rest of the process.
+            unsafe { make(&beside(end)).unwrap().as_ref() }.add(Counter::Forks, forks);
+        }
+        file.record().add(Counter::Forks, 2);
+        // What is no record is not counted.
+        fs::write(beside("1"), [1; Record::SIZE]).unwrap();
+        let fifo = std::ffi::CString::new(beside("2").into_os_string().into_encoded_bytes()).unwrap();
+        // SAFETY: a string that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        assert_eq!(file.report().count(Counter::Forks), 9);
+        drop(file);
+        assert!(!folder.exists());
     }
 }

@@ -49,6 +49,20 @@ impl Report {
         Report { counts, sites }
     }
 
+    /// Adds what another record of the same tree holds.
+    pub(super) fn add(&mut self, other: Report) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count = count.wrapping_add(more);
+        }
+        for site in other.sites {
+            match self.sites.iter_mut().find(|known| known.name == site.name) {
+                Some(known) => known.add(site),
+                None => self.sites.push(site),
+            }
+        }
+        self.sites.sort_by_key(|site| Reverse(site.forks));
+    }
+
     /// A counter's value.
     pub fn count(&self, counter: Counter) -> u64 {
         self.counts[counter as usize]
@@ -56,6 +70,24 @@ impl Report {
 }
 
 impl SiteReport {
+    fn add(&mut self, other: SiteReport) {
+        let counts = [
+            (&mut self.forks, other.forks),
+            (&mut self.speculated, other.speculated),
+            (&mut self.committed, other.committed),
+            (&mut self.aborted, other.aborted),
+        ];
+        for (count, more) in counts {
+            *count = count.wrapping_add(more);
+        }
+        for (reason, more) in other.reasons {
+            match self.reasons.iter_mut().find(|known| known.0 == reason) {
+                Some(known) => known.1 = known.1.wrapping_add(more),
+                None => self.reasons.push((reason, more)),
+            }
+        }
+    }
+
     fn of(site: &SiteCounters) -> SiteReport {
         let count = |n: &AtomicU64| n.load(Relaxed);
         let mut name = [0; 128];
