@@ -290,7 +290,9 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         for pipe in (self._proc.stdin, self._proc.stdout, self._proc.stderr):
             if pipe is not None:
                 pipe.close()
-        self._pipes = {fd: pipe for fd, pipe in self._pipes.items() if pipe is not None}
+        # In place: typeshed does not know the attribute, which is the standard transport's.
+        for fd in [fd for fd, pipe in self._pipes.items() if pipe is None]:
+            del self._pipes[fd]
         self._protocol = _asyncio.SubprocessProtocol()
         self._pending_calls = None
         if self._returncode is not None:
