@@ -451,8 +451,8 @@ def test_children_of_several_loops_in_threads() -> None:
     assert results == [list(range(10))] * 4
 
 
-# The transport of 3.10, and that of early versions of 3.11, loses two descriptors for each start that had none
-# left.
+# The transport of 3.10, and that of early versions of 3.11, loses two descriptors for each start
+# that had none left.
 STANDARD_LEAKS = """
 import asyncio, gc, os, resource, sys
 def is_open(fd):
