@@ -162,9 +162,9 @@ impl LineEnd {
         LineEnd { ending, words_go_to }
     }
 
-    /// The number whose output gets [`message`](LineEnd::message), of those that
-    /// [`spawn_alone`](super::ShellLine::spawn_alone) was told. `None` if [`take`](LineEnd::take)
-    /// writes it, or there is never a message.
+    /// The descriptor that [`message`](LineEnd::message) is for: one of the numbers given to
+    /// [`spawn_alone`](super::ShellLine::spawn_alone). `None` if [`take`](LineEnd::take) writes the
+    /// message, or there is never one.
     ///
     /// ```
     /// let (child, end) = forkless::shell("exec sleep 0").spawn_alone(&[]).unwrap();
