@@ -52,7 +52,7 @@ pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn configure(wanted: bool, warn: bool) {
     WANTED.store(wanted && RANGES.map(), Relaxed);
-    if let Some((device, inode)) = errors().filter(|_| warn) {
+    if warn && let Some((device, inode)) = errors() {
         WARN.store(true, Relaxed);
         ERRORS[0].store(device, Relaxed);
         ERRORS[1].store(inode, Relaxed);

@@ -41,7 +41,8 @@ extern "C" fn load() {
         crate::shell::configure(options.shell);
         crate::context::configure(options.fast_context);
         crate::huge::configure(options.collapse);
-        pool::configure(options.hugetlb, !options.quiet);
+        // Without huge pages there is nothing to say later.
+        pool::configure(options.hugetlb, !options.quiet && (options.hugetlb || options.collapse));
         if let Some(entry) = unknown {
             // SAFETY: the process's own writable string, still ours alone this early.
             unsafe { unknown_words::complain(entry, options.quiet) };
