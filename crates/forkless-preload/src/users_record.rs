@@ -5,7 +5,7 @@
 
 use core::ffi::CStr;
 
-use forkless_run::Record;
+use forkless_run::{Record, digits};
 use forkless_sys::{CPtr, Errno, fd};
 
 use crate::{complaint, config, environment, loader};
@@ -19,19 +19,9 @@ const AT_EUID: usize = 12;
 #[cold]
 #[inline(never)]
 pub(crate) fn open_own(path: &mut [u8; 256]) -> Option<(i32, bool)> {
-    let mut user = loader::auxiliary(AT_EUID)?;
+    let mut buffer = [0; 20];
+    let digits = digits(loader::auxiliary(AT_EUID)? as u64, &mut buffer);
     let len = path.iter().position(|&byte| byte == 0)?;
-    let mut digits = [0; 10];
-    let mut first = digits.len();
-    while first > 0 {
-        first -= 1;
-        *digits.get_mut(first)? = b'0' + (user % 10) as u8;
-        user /= 10;
-        if user == 0 {
-            break;
-        }
-    }
-    let digits = digits.get(first..)?;
     *path.get_mut(len)? = b'.';
     path.get_mut(len + 1..len + 1 + digits.len())?.copy_from_slice(digits);
     open(CPtr::from(CStr::from_bytes_until_nul(path).ok()?))

@@ -262,7 +262,8 @@ pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// The digits of a number, at the end of a buffer that holds those of the largest.
-pub(crate) fn digits(mut n: u64, buffer: &mut [u8; 20]) -> &[u8] {
+#[must_use]
+pub fn digits(mut n: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut start = buffer.len();
     loop {
         start -= 1;

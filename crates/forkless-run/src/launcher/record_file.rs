@@ -65,7 +65,7 @@ impl RecordFile {
         match made {
             Ok(record) => Ok(RecordFile { folder, path, record }),
             Err(error) => {
-                remove(&folder, &path);
+                remove(&folder);
                 Err(at(&path)(error))
             }
         }
@@ -99,7 +99,7 @@ impl RecordFile {
     /// Removes the file and its folder; processes that have mapped the file go on counting into it,
     /// unread.
     pub(super) fn remove(&self) {
-        remove(&self.folder, &self.path);
+        remove(&self.folder);
     }
 }
 
@@ -107,8 +107,7 @@ fn files(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
-fn remove(folder: &Path, path: &Path) {
-    let _ = fs::remove_file(path);
+fn remove(folder: &Path) {
     for file in files(folder) {
         let _ = fs::remove_file(file.path());
     }
