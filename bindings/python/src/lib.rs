@@ -10,7 +10,6 @@
 #![expect(unsafe_code, reason = "the module's definition: PyO3's has no place for subinterpreters")]
 
 mod drain;
-mod nonblocking;
 mod shell;
 mod spawn;
 
@@ -37,7 +36,6 @@ pub(crate) fn add(
 fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     spawn::register(module)?;
     drain::register(module)?;
-    nonblocking::register(module)?;
     shell::register(module)
 }
 

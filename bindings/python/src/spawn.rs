@@ -6,7 +6,6 @@
 
 #![expect(unsafe_code, reason = "descriptors that Python names by number; a capsule's pointer")]
 
-use crate::nonblocking;
 use forkless::{Command, Resource, Scheduler, SpawnError, Stdio};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -117,7 +116,8 @@ struct Owned {
 impl Owned {
     /// What has become of the start; `false` as long as nothing is known.
     fn executed(&mut self) -> Result<bool, SpawnError> {
-        let known = self.pending.as_mut().map_or(Ok(true), nonblocking::executed);
+        let known =
+            self.pending.as_mut().map_or(Ok(true), |child| child.has_executed().map_err(SpawnError::from));
         if !matches!(known, Ok(false)) {
             self.let_go();
         }
@@ -268,7 +268,7 @@ fn spawn<'py>(
             Ok(child) => Ok(Started::running(child)),
             Err(e) => Err(failed(&e)),
         },
-        false => match nonblocking::start(&mut command) {
+        false => match command.spawn_watched() {
             Ok((child, exec)) => Ok(Started::pending(child, exec)),
             Err(e) => Err(failed(&e)),
         },
