@@ -4,53 +4,21 @@
 //! by `python/forkless/_shell.py`.
 #![expect(unsafe_code, reason = "the environment of the process; a capsule's value")]
 
-mod shield;
-
 use crate::add;
+use forkless::shield::{self, Shield};
 use forkless::{LineEnd, SigSet, Stdio, Step, shell};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyList};
-use shield::Shield;
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_int};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{self, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The wait status of a shell that could not be executed, as system(3) has it.
 const NO_SHELL: c_int = 127 << 8;
-
-unsafe extern "C" {
-    /// libc's current environment (`environ(7)`).
-    static environ: *const *const c_char;
-}
-
-/// The environment of the process, as execv(3) would hand it on.
-///
-/// It is copied in an attached thread, since Python changes it in such threads only.
-fn environment(_attached: Python<'_>) -> Vec<Vec<u8>> {
-    let mut strings = Vec::new();
-    // SAFETY: a C global; reading it is what getenv(3) does.
-    let mut at = unsafe { environ };
-    while !at.is_null() {
-        // SAFETY: within the vector, whose terminating null has not been passed.
-        let entry = unsafe { *at };
-        if entry.is_null() {
-            break;
-        }
-        // SAFETY: entries are NUL-terminated, and no Python code changes them meanwhile.
-        let entry = unsafe { CStr::from_ptr(entry) };
-        strings.push(entry.to_bytes().to_vec());
-        // SAFETY: the entry was not the terminating null, so there is a next one.
-        at = unsafe { at.add(1) };
-    }
-    strings
-}
-
-fn bytes_of(list: &Bound<'_, PyList>) -> PyResult<Vec<Vec<u8>>> {
-    list.iter().map(|item| Ok(item.cast::<PyBytes>()?.as_bytes().to_vec())).collect()
-}
 
 /// The end of a started line; `None` until it is started.
 type Shared = Mutex<Option<LineEnd>>;
@@ -94,7 +62,14 @@ fn shell_start<'py>(
     owner: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Started<'py>>> {
     let mut how = shell(OsStr::from_bytes(line));
-    how.exact_env(env.map_or_else(|| Ok(environment(py)), bytes_of)?);
+    if let Some(env) = env {
+        let entries =
+            env.iter().map(|entry| Ok(entry.cast_into::<PyBytes>()?)).collect::<PyResult<Vec<_>>>()?;
+        how.exact_env(entries.iter().map(|entry| OsStr::from_bytes(entry.as_bytes())));
+    } else {
+        // SAFETY: Python changes the environment in attached threads only.
+        unsafe { how.fix_environment() };
+    }
     if let Some(dir) = cwd {
         how.current_dir(OsStr::from_bytes(dir));
     }
@@ -147,13 +122,29 @@ fn shell_message(py: Python<'_>, end: &Bound<'_, PyCapsule>, status: c_int) -> P
     Ok(py.detach(|| lock(end).as_ref().and_then(|end| end.message(ExitStatus::from_raw(status)))))
 }
 
+/// In a forked process none of the calls waits that its parent had waiting.
+///
+/// The shield's lock is taken by attached threads only, and never over a wait. Python forks in an
+/// attached thread, and stops the others first where there are several, so no child finds it taken.
+fn forget_calls_of_a_parent() {
+    static PROCESS: AtomicU32 = AtomicU32::new(0);
+    let own = process::id();
+    let mut waiting = shield::waiting();
+    if PROCESS.swap(own, Ordering::Relaxed) != own {
+        waiting.forget();
+    }
+}
+
 /// system(3): runs the line and returns its wait status, or -1.
 #[pyfunction]
 fn shell_system(py: Python<'_>, line: &[u8]) -> c_int {
     let mut how = shell(OsStr::from_bytes(line));
-    how.exact_env(environment(py)).inherit_descriptors(true).inherit_signals(true);
+    // SAFETY: Python changes the environment in attached threads only.
+    unsafe { how.fix_environment() };
+    how.inherit_descriptors(true).inherit_signals(true);
+    forget_calls_of_a_parent();
     let shield = Shield::raise();
-    shield.apply(&mut how);
+    shield.original.apply(&mut how);
     let status = py.detach(|| how.status());
     drop(shield);
     match status {

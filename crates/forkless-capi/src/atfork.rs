@@ -6,8 +6,8 @@
 //! Otherwise a thread that does not exist in the new process could hold one there.
 #![expect(unsafe_code, reason = "pthread_atfork")]
 
-use crate::signals::{self, Waiting};
 use crate::streams::{self, Streams};
+use forkless::shield::{self, Waiting};
 use std::cell::{Cell, RefCell};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ extern "C" fn prepare() {
         return;
     }
     // No other place takes both.
-    let held = (signals::waiting(), streams::streams());
+    let held = (shield::waiting(), streams::streams());
     let _ = HELD.try_with(|h| *h.borrow_mut() = Some(held));
 }
 

@@ -26,7 +26,6 @@ pub mod pipeline;
 pub mod popen;
 pub mod prepared;
 mod shell_line;
-mod signals;
 mod streams;
 pub mod strerror;
 pub mod system;

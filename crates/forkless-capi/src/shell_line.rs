@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the environment as getenv reads it")]
 
 use crate::error::Failure;
-use crate::signals::Original;
+use forkless::shield::Original;
 use forkless::{ShellLine, Step, shell};
 use libc::c_int;
 use std::ffi::{CStr, OsStr};

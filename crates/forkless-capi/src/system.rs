@@ -5,7 +5,7 @@ use crate::atfork;
 use crate::ffi::Text;
 use crate::guard::as_libc;
 use crate::shell_line;
-use crate::signals::Shield;
+use forkless::shield::Shield;
 use libc::c_int;
 
 /// See `forkless.h`.

@@ -82,7 +82,7 @@ pub use facility_report::{FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
 pub use kernel::facilities::Facility;
 #[doc(hidden)]
-pub use shell::{AskedShell, LineEnd, ShellFile};
+pub use shell::{AskedShell, LineEnd, ShellFile, shield};
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
 pub use spec::attributes::{OnDrop, Resource, Scheduler};
 pub use spec::stdio::Stdio;

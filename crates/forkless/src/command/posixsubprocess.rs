@@ -2,9 +2,7 @@
 //! users know that module's order and search. Hidden, since Rust and C have their own.
 
 use super::builder::Command;
-use crate::spec::strings::Strings;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 impl Command {
     /// Takes the order and the calls of `child_exec` (Modules/_posixsubprocess.c):
@@ -24,7 +22,7 @@ impl Command {
     /// Tries these files in their order, in place of a search. `PATH` is not read.
     #[doc(hidden)]
     pub fn files<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&mut self, files: I) -> &mut Command {
-        self.spec.files = Some(strings(files));
+        self.spec.files = Some(files.into_iter().collect());
         self
     }
 
@@ -42,7 +40,7 @@ impl Command {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        self.spec.env.set_exact(strings(entries));
+        self.spec.env.set_exact(entries.into_iter().collect());
         self
     }
 
@@ -55,17 +53,7 @@ impl Command {
     #[expect(unsafe_code, reason = "declares an obligation of the caller's")]
     pub unsafe fn fix_environment(&mut self) -> &mut Command {
         // SAFETY: the caller's promise.
-        unsafe { self.spec.env.read_environ() };
-        let entries = self.spec.env.strings();
-        self.spec.env.set_exact(entries);
+        unsafe { self.spec.env.fix() };
         self
     }
-}
-
-fn strings<S: AsRef<OsStr>>(of: impl IntoIterator<Item = S>) -> Strings {
-    let mut all = Strings::default();
-    for one in of {
-        all.push(one.as_ref().as_bytes());
-    }
-    all
 }

@@ -2,7 +2,6 @@
 
 use crate::spec::env::EnvChanges;
 use crate::spec::stdio::Stdio;
-use crate::spec::strings::Strings;
 use forkless_sys::signal::SigSet;
 use std::ffi::OsStr;
 use std::os::fd::RawFd;
@@ -128,13 +127,22 @@ impl ShellLine {
     pub fn exact_env<I, S>(&mut self, strings: I) -> &mut ShellLine
     where
         I: IntoIterator<Item = S>,
-        S: AsRef<[u8]>,
+        S: AsRef<OsStr>,
     {
-        let mut exact = Strings::default();
-        for string in strings {
-            exact.push(string.as_ref());
-        }
-        self.env.set_exact(exact);
+        self.env.set_exact(strings.into_iter().collect());
+        self
+    }
+
+    /// Copies this process's environment now, as [`ShellLine::read_environ`] would read it at the
+    /// start. Later changes of it do not reach the line.
+    ///
+    /// # Safety
+    /// No other thread may change the environment during the call.
+    #[doc(hidden)]
+    #[expect(unsafe_code, reason = "declares an obligation of the caller's")]
+    pub unsafe fn fix_environment(&mut self) -> &mut ShellLine {
+        // SAFETY: the caller's promise.
+        unsafe { self.env.fix() };
         self
     }
 

@@ -12,6 +12,8 @@ mod namespace;
 mod output;
 mod place;
 mod run;
+#[doc(hidden)]
+pub mod shield;
 mod traits;
 mod wait;
 mod walk;

@@ -123,6 +123,15 @@ impl EnvChanges {
         self.inherits = Inherits::Environ;
     }
 
+    /// Copies `environ` now, with entries that have no `=`. Later changes of it reach no child.
+    ///
+    /// # Safety
+    /// No other thread may change the environment during the call.
+    pub(crate) unsafe fn fix(&mut self) {
+        self.inherits = Inherits::Environ;
+        self.exact = Some(self.strings());
+    }
+
     /// Whether no variable of this process is inherited.
     pub(crate) fn is_cleared(&self) -> bool {
         self.clear

@@ -1,11 +1,22 @@
 //! NUL-terminated strings packed into one allocation.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 /// Strings being collected. The bytes may still move.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Strings {
     bytes: Vec<u8>,
     starts: Vec<usize>,
     nul_in: Option<usize>,
+}
+
+impl<S: AsRef<OsStr>> FromIterator<S> for Strings {
+    fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Strings {
+        let mut all = Strings::default();
+        strings.into_iter().for_each(|one| all.push(one.as_ref().as_bytes()));
+        all
+    }
 }
 
 impl Strings {

@@ -1,15 +1,19 @@
 //! The signals while system(3) waits: SIGINT and SIGQUIT are ignored in the process, SIGCHLD is
-//! blocked in the thread.
+//! blocked in the thread. For the C library's `forkless_system` and the Python package's `system`;
+//! each has to care for a fork by another thread during the wait.
 #![expect(unsafe_code, reason = "sigaction and pthread_sigmask")]
 
-use forkless::{ShellLine, SigSet};
+use super::line::ShellLine;
+use forkless_sys::signal::SigSet;
 use libc::{SIGCHLD, SIGINT, SIGQUIT, c_int, sigaction, sigset_t};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The calls that wait, in all threads, and the dispositions before the first of them.
-pub(crate) struct Waiting {
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Waiting {
     calls: usize,
     before: Option<[sigaction; 2]>,
 }
@@ -17,13 +21,16 @@ pub(crate) struct Waiting {
 /// Held for two calls of sigaction, never while a child is started or waited for.
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting { calls: 0, before: None });
 
-pub(crate) fn waiting() -> MutexGuard<'static, Waiting> {
+/// The calls that wait, locked.
+#[doc(hidden)]
+pub fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Waiting {
     /// Puts the dispositions back, though calls may wait.
-    pub(crate) fn forget(&mut self) {
+    #[doc(hidden)]
+    pub fn forget(&mut self) {
         self.calls = 0;
         for (signal, action) in [SIGINT, SIGQUIT].into_iter().zip(self.before.take().iter().flatten()) {
             // SAFETY: an action that sigaction gave.
@@ -33,8 +40,9 @@ impl Waiting {
 }
 
 /// The signals as the caller had them, for the child.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Original {
+pub struct Original {
     mask: SigSet,
     /// The signals, of SIGINT and SIGQUIT, that the program did not ignore before.
     default: SigSet,
@@ -42,15 +50,19 @@ pub(crate) struct Original {
 
 impl Original {
     /// Gives a line's children the signals of the caller rather than those during the wait.
-    pub(crate) fn apply(&self, to: &mut ShellLine) {
+    #[doc(hidden)]
+    pub fn apply(&self, to: &mut ShellLine) {
         to.signal_mask(self.mask).default_signals(self.default);
     }
 }
 
 /// While it lives, signals are as system(3) demands.
-pub(crate) struct Shield {
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Shield {
     mask: sigset_t,
-    pub(crate) original: Original,
+    /// The caller's, for the line.
+    pub original: Original,
 }
 
 fn change(signal: c_int, to: &sigaction) -> Option<sigaction> {
@@ -74,7 +86,10 @@ fn has(set: &sigset_t, signal: c_int) -> bool {
 }
 
 impl Shield {
-    pub(crate) fn raise() -> Shield {
+    /// Sets the signals aside until the shield is dropped, in the same thread.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn raise() -> Shield {
         let mut w = waiting();
         if w.calls == 0 {
             let ignore = ignoring();
