@@ -12,7 +12,7 @@ import os
 import subprocess as standard
 import sys
 import types
-from typing import Any, Callable, Optional, TypeVar, cast
+from typing import Any, Awaitable, Callable, Optional, TypeVar, cast
 
 from . import subprocess
 from ._native import StepError
@@ -77,6 +77,26 @@ class Popen(subprocess.Popen[bytes]):
 
 
 Popen.__name__ = Popen.__qualname__ = "Popen"
+
+
+async def until_executed(popen: Popen, readable: Callable[[int, float], Awaitable[bool]]) -> None:
+    """Awaits the exec of a Popen that has not executed its program yet. Raises as its
+    :meth:`Popen.executed`.
+
+    `readable` waits until a descriptor is readable, but not longer than so many seconds; -1 never
+    is. It says whether it was.
+    """
+    pause = FIRST_LOOK
+    # A failed child's pipe ends a moment before it can be reaped. Then its pidfd is watched. If a
+    # tracer comes first, that is ready too early as well.
+    signs = [popen.exec_fd(), popen.pidfd(), -1]
+    while True:
+        if await readable(signs[0], pause):
+            signs.pop(0)
+        else:
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if popen.executed():
+            return
 
 
 class _StandardNames:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio as _asyncio
 import contextlib
 import errno
+import functools
 import os
 import signal as _signal
 import sys
@@ -323,16 +324,9 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
         if not isinstance(proc, _awaited.Popen):
             # Another class is in the place of the standard one. It has waited.
             return
-        pause = FIRST_LOOK
-        # A failed child's pipe ends a moment before it can be reaped. Then its pidfd is watched. If
-        # a tracer comes first, that is ready too early as well.
-        signs = [proc.exec_fd(), proc.pidfd(), -1]
         try:
-            while not proc.executed():
-                if await _readable(self._loop, signs[0], pause):
-                    signs.pop(0)
-                else:
-                    pause = min(2 * pause, LONGEST_PAUSE)
+            if not proc.executed():
+                await _awaited.until_executed(proc, functools.partial(_readable, self._loop))
         finally:
             proc.settle()
 

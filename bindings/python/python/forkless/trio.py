@@ -94,7 +94,7 @@ async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
         if popen.executed():
             await _trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            await _until_executed(popen)
+            await _awaited.until_executed(popen, _readable)
     except BaseException:
         if not popen.never_ran:
             await _kill(popen)
@@ -145,20 +145,6 @@ def _starts_here() -> _Starts:
         starts = _Starts()
         _all_starts.set(starts)
         return starts
-
-
-async def _until_executed(popen: _awaited.Popen) -> None:
-    pause = FIRST_LOOK
-    # A failed child's pipe ends a moment before it can be reaped. Then its pidfd is watched. If a
-    # tracer comes first, that is ready too early as well.
-    signs = [popen.exec_fd(), popen.pidfd(), -1]
-    while True:
-        if await _readable(signs[0], pause):
-            signs.pop(0)
-        else:
-            pause = min(2 * pause, LONGEST_PAUSE)
-        if popen.executed():
-            return
 
 
 async def _readable(fd: int, seconds: float) -> bool:
