@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Iterator, List
+from typing import Any, Awaitable, Callable, List
 from unittest import mock
 
 import pytest
@@ -24,6 +24,8 @@ import forkless.asyncio
 import forkless.subprocess
 from forkless.asyncio import create_subprocess_exec, create_subprocess_shell
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 PIPE = asyncio.subprocess.PIPE
 
 
@@ -31,37 +33,12 @@ def run(main: Callable[[], Awaitable[Any]], debug: bool = False) -> Any:
     return asyncio.run(main(), debug=debug)  # type: ignore[arg-type]
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    gc.collect()
-    before, descriptors = children(), open_descriptors()
-    yield
-    gc.collect()
-    assert children() <= before
-    assert open_descriptors() <= descriptors
-
-
 @pytest.fixture
-def no_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_other_way(monkeypatch: pytest.MonkeyPatch, no_fork_and_no_thread: Any) -> None:
     """The ways that must not be taken raise an error."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("another way was taken")
-
-    import _posixsubprocess
-
-    # A Python function in its place would be taken for a debugger's, and used. This one raises a
-    # TypeError for so many arguments.
-    monkeypatch.setattr(_posixsubprocess, "fork_exec", len)
-    for module in (subprocess, forkless.subprocess):
-        if hasattr(module, "_fork_exec"):
-            monkeypatch.setattr(module, "_fork_exec", len)
-    monkeypatch.setattr(os, "fork", refuse)
-    monkeypatch.setattr(os, "posix_spawn", refuse)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
     if hasattr(asyncio, "get_child_watcher"):
         for policy in (asyncio.DefaultEventLoopPolicy, asyncio.events):
-            monkeypatch.setattr(policy, "get_child_watcher", refuse)
+            monkeypatch.setattr(policy, "get_child_watcher", no_fork_and_no_thread)
 
 
 def test_no_fork_no_thread_and_no_watcher(no_other_way: None) -> None:

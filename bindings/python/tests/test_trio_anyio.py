@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import subprocess
-import threading
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Dict, Iterator, List
+from typing import Any, Awaitable, Callable, Dict, List
 from unittest import mock
 
 import pytest
 from held_program import children, held_program, is_in_exec, open_descriptors
 
-import forkless.subprocess
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 PIPE = subprocess.PIPE
 
@@ -27,38 +25,13 @@ def needed(name: str) -> Any:
         raise
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    gc.collect()
-    before, descriptors = children(), open_descriptors()
-    yield
-    gc.collect()
-    assert children() <= before
-    assert open_descriptors() <= descriptors
-
-
 @pytest.fixture
-def no_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_other_way(monkeypatch: pytest.MonkeyPatch, no_fork_and_no_thread: Any) -> None:
     """The ways that must not be taken raise an error: forks, and threads."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("another way was taken")
-
-    import _posixsubprocess
-
-    # A Python function in its place would be taken for a debugger's, and used. This one raises a
-    # TypeError for so many arguments.
-    monkeypatch.setattr(_posixsubprocess, "fork_exec", len)
-    for module in (subprocess, forkless.subprocess):
-        if hasattr(module, "_fork_exec"):
-            monkeypatch.setattr(module, "_fork_exec", len)
-    monkeypatch.setattr(os, "fork", refuse)
-    monkeypatch.setattr(os, "posix_spawn", refuse)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
     # trio has threads of its own making.
     for module in ("trio._core._thread_cache", "_thread"):
         try:
-            monkeypatch.setattr(module + ".start_new_thread", refuse)
+            monkeypatch.setattr(module + ".start_new_thread", no_fork_and_no_thread)
         except (ImportError, AttributeError):
             pass
 
@@ -67,31 +40,31 @@ class OnTrio:
     """trio's own functions, ours, and how to run them."""
 
     def __init__(self) -> None:
-        self.library = needed("trio")
+        self.module = needed("trio")
         import forkless.trio
 
         self.ours = forkless.trio
-        self.standard_open = self.library.lowlevel.open_process
-        self.standard_run = self.library.run_process
+        self.standard_open = self.module.lowlevel.open_process
+        self.standard_run = self.module.run_process
 
     def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        return self.library.run(main, *args)
+        return self.module.run(main, *args)
 
 
 class OnAnyio:
     def __init__(self, backend: str) -> None:
-        self.library = needed("anyio")
+        self.module = needed("anyio")
         if backend == "trio":
             needed("trio")
         self.backend = backend
         import forkless.anyio
 
         self.ours = forkless.anyio
-        self.standard_open = self.library.open_process
-        self.standard_run = self.library.run_process
+        self.standard_open = self.module.open_process
+        self.standard_run = self.module.run_process
 
     def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        return self.library.run(main, *args, backend=self.backend)
+        return self.module.run(main, *args, backend=self.backend)
 
 
 @pytest.fixture(params=["trio", "anyio on asyncio", "anyio on trio"])
@@ -106,7 +79,7 @@ def capture(on: Any) -> Dict[str, Any]:
 
 
 async def sleep(on: Any, seconds: float) -> None:
-    await on.library.sleep(seconds)
+    await on.module.sleep(seconds)
 
 
 def test_run_process_without_fork_and_thread(on: Any, no_other_way: None) -> None:
@@ -171,9 +144,9 @@ def test_the_loop_goes_on_during_an_exec(on: Any, tmp_path: Path) -> None:
 
 async def together(on: Any, *functions: Callable[[], Awaitable[None]]) -> None:
     if isinstance(on, OnTrio):
-        group = on.library.open_nursery()
+        group = on.module.open_nursery()
     else:
-        group = on.library.create_task_group()
+        group = on.module.create_task_group()
     async with group as tasks:
         for function in functions:
             tasks.start_soon(function)
@@ -183,7 +156,7 @@ def test_a_start_that_is_cancelled_during_the_exec_leaves_no_child(on: Any, tmp_
     async def main() -> bool:
         with held_program(tmp_path) as (program, _):
             before = children()
-            with on.library.move_on_after(0.05) as scope:
+            with on.module.move_on_after(0.05) as scope:
                 await on.ours.open_process([program], stdin=PIPE, stdout=PIPE)
             # anyio cancels the wait for the child's end as well: it is killed, and reaped soon.
             while children() != before:
@@ -279,7 +252,7 @@ def test_more_starts_at_a_time_than_descriptors_for_their_execs(on: Any) -> None
 def test_the_process_is_the_library_s(on: Any) -> None:
     async def main() -> None:
         child = await on.ours.open_process(["true"])
-        expected = on.library.Process if isinstance(on, OnTrio) else on.library.abc.Process
+        expected = on.module.Process if isinstance(on, OnTrio) else on.module.abc.Process
         assert isinstance(child, expected)
         await child.wait()
         for pipe in (child.stdin, child.stdout, child.stderr):
@@ -293,9 +266,9 @@ def test_trio_s_nursery_starts_a_child() -> None:
     on = OnTrio()
 
     async def main() -> Any:
-        async with on.library.open_nursery() as nursery:
+        async with on.module.open_nursery() as nursery:
             child = await nursery.start(on.ours.run_process, ["sleep", "60"])
-            assert isinstance(child, on.library.Process)
+            assert isinstance(child, on.module.Process)
             nursery.cancel_scope.cancel()
         return child.returncode
 
