@@ -27,7 +27,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("forkless-bench", &["forkless", "forkless-capi", "forkless-run"]),
     ("forkless-lab", &["forkless", "forkless-bench", "forkless-run"]),
-    ("forkless-diagnose", &["forkless-run", "forkless-shell"]),
+    ("forkless-frames", &[]),
+    ("forkless-diagnose", &["forkless-frames", "forkless-run", "forkless-shell"]),
     (
         "forkless-cli",
         &[

@@ -1,0 +1,176 @@
+//! Which line of the user's code a thread stands at, read from outside.
+//!
+//! A thread in fork, or in the wait for its child, stands still, and so does its interpreter's
+//! stack. [`Reader::frames`] reads that stack from the process's memory: functions, files, lines.
+//! It stops nothing, attaches to nothing and writes nothing. The reader pays for the system calls.
+//! The process pays for a shared lock on its memory map.
+//!
+//! The process is not trusted: it may end, run on while it is read, or lay out memory so that it
+//! lies. Each reading is bounded ([`Limits`]), and counts only when a second one says the same.
+//!
+//! It does not unwind machine code: that is `forkless-diagnose`'s part.
+
+mod bash;
+mod dash;
+mod elf;
+mod error;
+mod image;
+mod maps;
+mod memory;
+mod process;
+mod python;
+mod python_lines;
+mod ruby;
+
+use std::time::Duration;
+
+pub use error::Why;
+
+use crate::memory::Memory;
+use crate::process::Process;
+
+/// The language of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Language {
+    /// Python, by CPython 3.8 or newer.
+    Python,
+    /// Ruby, by CRuby 2.7 or newer.
+    Ruby,
+    /// Scripts of bash.
+    Bash,
+    /// Scripts of dash.
+    Dash,
+}
+
+impl Language {
+    /// The language's name, as its users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::Ruby => "Ruby",
+            Self::Bash => "bash",
+            Self::Dash => "dash",
+        }
+    }
+}
+
+/// One call of the user's code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// The function; for code outside any function what the language calls it, such as `<module>`.
+    pub function: String,
+    /// The file, as the interpreter was given it: it may be relative to the directory of then.
+    pub file: String,
+    /// The line from 1; `None` for code without lines, such as a function of the interpreter.
+    pub line: Option<u32>,
+    /// The language.
+    pub language: Language,
+}
+
+/// What one reading may take at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Frames; the outer ones are left out.
+    pub frames: usize,
+    /// Bytes of the process's memory.
+    pub bytes: usize,
+    /// Time, from the call on.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { frames: 48, bytes: 4 << 20, time: Duration::from_millis(100) }
+    }
+}
+
+/// A process whose interpreter is known.
+#[derive(Debug)]
+pub struct Reader {
+    process: Process,
+    memory: Memory,
+    runtime: Runtime,
+    limits: Limits,
+}
+
+/// An interpreter with the addresses that were found in its process.
+#[derive(Debug)]
+enum Runtime {
+    Bash(bash::Bash),
+    Dash(dash::Dash),
+    Python(python::Python),
+    Ruby(ruby::Ruby),
+    /// An interpreter of a version whose memory is not known.
+    Unknown(Why),
+}
+
+/// How often a stack is read until two readings agree.
+const READINGS: usize = 4;
+
+impl Reader {
+    /// A reader of a process. `None` if it runs no interpreter that is known here, is gone, or may
+    /// not be read. After an exec the process needs a new reader.
+    pub fn new(pid: u32) -> Option<Self> {
+        let process = Process::look_at(pid)?;
+        let memory = Memory::open(pid).ok()?;
+        memory.allow(Limits::default());
+        let runtime = Runtime::find(&process, &memory)?;
+        Some(Self { process, memory, runtime, limits: Limits::default() })
+    }
+
+    /// The same reader with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// The frames of thread `tid`, innermost first; never an empty list.
+    ///
+    /// # Errors
+    ///
+    /// [`Why`] says whether to try again ([`Why::Changing`]) or never.
+    pub fn frames(&self, tid: u32) -> Result<Vec<Frame>, Why> {
+        self.memory.allow(self.limits);
+        let mut before = self.read(tid);
+        for _ in 1..READINGS {
+            let after = self.read(tid);
+            match (before, after) {
+                // A limit or a missing process stays what it is.
+                (Err(Why::Gone), _) | (_, Err(Why::Gone)) => return Err(Why::Gone),
+                (_, Err(Why::TooMuch)) => return Err(Why::TooMuch),
+                (before, after) if before == after => return after,
+                (_, after) => before = after,
+            }
+        }
+        Err(Why::Changing)
+    }
+
+    fn read(&self, tid: u32) -> Result<Vec<Frame>, Why> {
+        let (process, memory) = (&self.process, &self.memory);
+        let limit = self.limits.frames;
+        let frames = match &self.runtime {
+            Runtime::Bash(bash) => bash.frames(process, memory, tid, limit),
+            Runtime::Dash(dash) => dash.frames(memory),
+            Runtime::Python(python) => python.frames(process, memory, tid, limit),
+            Runtime::Ruby(ruby) => ruby.frames(process, memory, tid, limit),
+            Runtime::Unknown(why) => Err(why.clone()),
+        }?;
+        if frames.is_empty() { Err(Why::NoFrames) } else { Ok(frames) }
+    }
+}
+
+impl Runtime {
+    /// The interpreter of a process. A shell comes last: its symbols are the least peculiar.
+    fn find(process: &Process, memory: &Memory) -> Option<Self> {
+        type Find = fn(&Process, &Memory) -> Option<Result<Runtime, Why>>;
+        const FINDERS: &[Find] = &[
+            |process, memory| Some(python::Python::find(process, memory)?.map(Runtime::Python)),
+            |process, memory| Some(ruby::Ruby::find(process, memory)?.map(Runtime::Ruby)),
+            |process, memory| Some(bash::Bash::find(process, memory)?.map(Runtime::Bash)),
+            |process, memory| Some(dash::Dash::find(process, memory)?.map(Runtime::Dash)),
+        ];
+        let found = FINDERS.iter().find_map(|find| find(process, memory))?;
+        Some(found.unwrap_or_else(Self::Unknown))
+    }
+}
