@@ -114,6 +114,12 @@ fn is_wanted(name: &[u8]) -> bool {
 }
 
 const WANTED: &[&str] = &[
+    "PL_curcop",
+    "PL_curinterp",
+    "PL_curstackinfo",
+    "PL_op",
+    "PL_thr_key",
+    "PL_version",
     "Py_Version",
     "_PyRuntime",
     "dollar_vars",

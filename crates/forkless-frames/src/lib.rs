@@ -17,6 +17,7 @@ mod error;
 mod image;
 mod maps;
 mod memory;
+mod perl;
 mod process;
 mod python;
 mod python_lines;
@@ -37,6 +38,8 @@ pub enum Language {
     Python,
     /// Ruby, by CRuby 2.7 or newer.
     Ruby,
+    /// Perl 5.
+    Perl,
     /// Scripts of bash.
     Bash,
     /// Scripts of dash.
@@ -49,6 +52,7 @@ impl Language {
         match self {
             Self::Python => "Python",
             Self::Ruby => "Ruby",
+            Self::Perl => "Perl",
             Self::Bash => "bash",
             Self::Dash => "dash",
         }
@@ -99,6 +103,7 @@ pub struct Reader {
 enum Runtime {
     Bash(bash::Bash),
     Dash(dash::Dash),
+    Perl(perl::Perl),
     Python(python::Python),
     Ruby(ruby::Ruby),
     /// An interpreter of a version whose memory is not known.
@@ -152,6 +157,7 @@ impl Reader {
         let frames = match &self.runtime {
             Runtime::Bash(bash) => bash.frames(process, memory, tid, limit),
             Runtime::Dash(dash) => dash.frames(memory),
+            Runtime::Perl(perl) => perl.frames(process, memory, tid, limit),
             Runtime::Python(python) => python.frames(process, memory, tid, limit),
             Runtime::Ruby(ruby) => ruby.frames(process, memory, tid, limit),
             Runtime::Unknown(why) => Err(why.clone()),
@@ -167,6 +173,7 @@ impl Runtime {
         const FINDERS: &[Find] = &[
             |process, memory| Some(python::Python::find(process, memory)?.map(Runtime::Python)),
             |process, memory| Some(ruby::Ruby::find(process, memory)?.map(Runtime::Ruby)),
+            |process, memory| Some(perl::Perl::find(process, memory)?.map(Runtime::Perl)),
             |process, memory| Some(bash::Bash::find(process, memory)?.map(Runtime::Bash)),
             |process, memory| Some(dash::Dash::find(process, memory)?.map(Runtime::Dash)),
         ];

@@ -235,3 +235,8 @@ fn ruby_stands_where_it_starts_its_child() {
     let programs = ["system.rb", "backticks.rb", "fork.rb", "threads.rb"];
     check_all(&["ruby"], &programs, Language::Ruby);
 }
+
+#[test]
+fn perl_stands_where_it_starts_its_child() {
+    check_all(&["perl"], &["system.pl", "backticks.pl", "fork.pl"], Language::Perl);
+}
