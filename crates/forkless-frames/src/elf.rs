@@ -6,12 +6,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use object::read::{ReadCache, ReadRef};
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
 
 /// What is kept of an ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf {
     symbols: HashMap<String, u64>,
+    /// The version of PHP, which has no symbol.
+    pub(crate) php_version: Option<String>,
     segments: Vec<Segment>,
 }
 
@@ -76,7 +78,9 @@ impl Elf {
                 symbols.insert(name.to_owned(), symbol.address());
             }
         }
-        Some(Self { symbols, segments: segments(&elf) })
+        let is_php = symbols.contains_key("executor_globals");
+        let php_version = is_php.then(|| php_version(&elf)).flatten();
+        Some(Self { symbols, php_version, segments: segments(&elf) })
     }
 
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
@@ -108,6 +112,14 @@ fn segments<'data, R: ReadRef<'data>>(elf: &object::File<'data, R>) -> Vec<Segme
     segments.collect()
 }
 
+fn php_version<'data, R: ReadRef<'data>>(elf: &object::File<'data, R>) -> Option<String> {
+    let constants = elf.section_by_name(".rodata")?.data().ok()?;
+    let before = BEFORE_PHP_VERSION;
+    let at = constants.windows(before.len()).position(|window| window == before)?;
+    let version = constants.get(at + before.len()..)?.split(|&byte| byte == 0).next()?;
+    Some(String::from_utf8_lossy(version.get(..version.len().min(16))?).into_owned())
+}
+
 /// Whether an interpreter's frames are found by this symbol.
 fn is_wanted(name: &[u8]) -> bool {
     WANTED.iter().any(|symbol| symbol.as_bytes() == name)
@@ -123,10 +135,15 @@ const WANTED: &[&str] = &[
     "Py_Version",
     "_PyRuntime",
     "dollar_vars",
+    "executor_globals",
     "global_variables",
     "line_number",
     "line_number_for_err_trap",
     "ruby_current_vm_ptr",
     "ruby_version",
     "this_shell_function",
+    "zend_execute_ex",
 ];
+
+/// What stands before the version in every PHP.
+const BEFORE_PHP_VERSION: &[u8] = b"X-Powered-By: PHP/";

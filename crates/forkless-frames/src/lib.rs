@@ -18,6 +18,7 @@ mod image;
 mod maps;
 mod memory;
 mod perl;
+mod php;
 mod process;
 mod python;
 mod python_lines;
@@ -40,6 +41,8 @@ pub enum Language {
     Ruby,
     /// Perl 5.
     Perl,
+    /// PHP 7.4 or newer, without thread safety.
+    Php,
     /// Scripts of bash.
     Bash,
     /// Scripts of dash.
@@ -53,6 +56,7 @@ impl Language {
             Self::Python => "Python",
             Self::Ruby => "Ruby",
             Self::Perl => "Perl",
+            Self::Php => "PHP",
             Self::Bash => "bash",
             Self::Dash => "dash",
         }
@@ -104,6 +108,7 @@ enum Runtime {
     Bash(bash::Bash),
     Dash(dash::Dash),
     Perl(perl::Perl),
+    Php(php::Php),
     Python(python::Python),
     Ruby(ruby::Ruby),
     /// An interpreter of a version whose memory is not known.
@@ -158,6 +163,7 @@ impl Reader {
             Runtime::Bash(bash) => bash.frames(process, memory, tid, limit),
             Runtime::Dash(dash) => dash.frames(memory),
             Runtime::Perl(perl) => perl.frames(process, memory, tid, limit),
+            Runtime::Php(php) => php.frames(memory, limit),
             Runtime::Python(python) => python.frames(process, memory, tid, limit),
             Runtime::Ruby(ruby) => ruby.frames(process, memory, tid, limit),
             Runtime::Unknown(why) => Err(why.clone()),
@@ -174,6 +180,7 @@ impl Runtime {
             |process, memory| Some(python::Python::find(process, memory)?.map(Runtime::Python)),
             |process, memory| Some(ruby::Ruby::find(process, memory)?.map(Runtime::Ruby)),
             |process, memory| Some(perl::Perl::find(process, memory)?.map(Runtime::Perl)),
+            |process, memory| Some(php::Php::find(process, memory)?.map(Runtime::Php)),
             |process, memory| Some(bash::Bash::find(process, memory)?.map(Runtime::Bash)),
             |process, memory| Some(dash::Dash::find(process, memory)?.map(Runtime::Dash)),
         ];

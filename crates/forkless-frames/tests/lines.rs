@@ -240,3 +240,8 @@ fn ruby_stands_where_it_starts_its_child() {
 fn perl_stands_where_it_starts_its_child() {
     check_all(&["perl"], &["system.pl", "backticks.pl", "fork.pl"], Language::Perl);
 }
+
+#[test]
+fn php_stands_where_it_starts_its_child() {
+    check_all(&["php"], &["exec.php", "proc_open.php"], Language::Php);
+}
