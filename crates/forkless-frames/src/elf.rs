@@ -122,8 +122,11 @@ fn php_version<'data, R: ReadRef<'data>>(elf: &object::File<'data, R>) -> Option
 
 /// Whether an interpreter's frames are found by this symbol.
 fn is_wanted(name: &[u8]) -> bool {
-    WANTED.iter().any(|symbol| symbol.as_bytes() == name)
+    name.starts_with(V8) || WANTED.iter().any(|symbol| symbol.as_bytes() == name)
 }
+
+/// V8 publishes its layout in symbols that begin so.
+const V8: &[u8] = b"v8dbg_";
 
 const WANTED: &[&str] = &[
     "PL_curcop",

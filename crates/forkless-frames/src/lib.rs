@@ -17,6 +17,7 @@ mod error;
 mod image;
 mod maps;
 mod memory;
+mod node;
 mod perl;
 mod php;
 mod process;
@@ -43,6 +44,8 @@ pub enum Language {
     Perl,
     /// PHP 7.4 or newer, without thread safety.
     Php,
+    /// JavaScript, by Node.js.
+    JavaScript,
     /// Scripts of bash.
     Bash,
     /// Scripts of dash.
@@ -57,6 +60,7 @@ impl Language {
             Self::Ruby => "Ruby",
             Self::Perl => "Perl",
             Self::Php => "PHP",
+            Self::JavaScript => "JavaScript",
             Self::Bash => "bash",
             Self::Dash => "dash",
         }
@@ -70,7 +74,7 @@ pub struct Frame {
     pub function: String,
     /// The file, as the interpreter was given it: it may be relative to the directory of then.
     pub file: String,
-    /// The line from 1; `None` for code without lines, such as a function of the interpreter.
+    /// The line from 1; `None` where it is not known, as for functions that V8 has compiled.
     pub line: Option<u32>,
     /// The language.
     pub language: Language,
@@ -107,6 +111,7 @@ pub struct Reader {
 enum Runtime {
     Bash(bash::Bash),
     Dash(dash::Dash),
+    Node(node::Node),
     Perl(perl::Perl),
     Php(php::Php),
     Python(python::Python),
@@ -114,6 +119,10 @@ enum Runtime {
     /// An interpreter of a version whose memory is not known.
     Unknown(Why),
 }
+
+/// Bytes of the process's memory for finding its interpreter. It has no limit of time: the symbols
+/// of a large file take a while, once.
+const TO_FIND: usize = 4 << 20;
 
 /// How often a stack is read until two readings agree.
 const READINGS: usize = 4;
@@ -124,7 +133,7 @@ impl Reader {
     pub fn new(pid: u32) -> Option<Self> {
         let process = Process::look_at(pid)?;
         let memory = Memory::open(pid).ok()?;
-        memory.allow(Limits::default());
+        memory.allow_bytes(TO_FIND);
         let runtime = Runtime::find(&process, &memory)?;
         Some(Self { process, memory, runtime, limits: Limits::default() })
     }
@@ -162,6 +171,7 @@ impl Reader {
         let frames = match &self.runtime {
             Runtime::Bash(bash) => bash.frames(process, memory, tid, limit),
             Runtime::Dash(dash) => dash.frames(memory),
+            Runtime::Node(node) => node.frames(process, memory, tid, limit),
             Runtime::Perl(perl) => perl.frames(process, memory, tid, limit),
             Runtime::Php(php) => php.frames(memory, limit),
             Runtime::Python(python) => python.frames(process, memory, tid, limit),
@@ -181,6 +191,7 @@ impl Runtime {
             |process, memory| Some(ruby::Ruby::find(process, memory)?.map(Runtime::Ruby)),
             |process, memory| Some(perl::Perl::find(process, memory)?.map(Runtime::Perl)),
             |process, memory| Some(php::Php::find(process, memory)?.map(Runtime::Php)),
+            |process, memory| Some(node::Node::find(process, memory)?.map(Runtime::Node)),
             |process, memory| Some(bash::Bash::find(process, memory)?.map(Runtime::Bash)),
             |process, memory| Some(dash::Dash::find(process, memory)?.map(Runtime::Dash)),
         ];

@@ -16,7 +16,7 @@ use crate::{Limits, Why};
 pub(crate) struct Memory {
     file: File,
     bytes_left: Cell<usize>,
-    until: Cell<Instant>,
+    until: Cell<Option<Instant>>,
 }
 
 /// What a read counts beside its bytes: a system call takes as long as copying some of them.
@@ -28,20 +28,26 @@ impl Memory {
             ErrorKind::PermissionDenied => Why::Denied,
             _ => Why::Gone,
         })?;
-        Ok(Self { file, bytes_left: Cell::new(0), until: Cell::new(Instant::now()) })
+        Ok(Self { file, bytes_left: Cell::new(0), until: Cell::new(None) })
     }
 
     /// Begins a new allowance.
     pub(crate) fn allow(&self, limits: Limits) {
         self.bytes_left.set(limits.bytes);
-        self.until.set(Instant::now() + limits.time);
+        self.until.set(Some(Instant::now() + limits.time));
+    }
+
+    /// Begins a new allowance that does not end by time.
+    pub(crate) fn allow_bytes(&self, bytes: usize) {
+        self.bytes_left.set(bytes);
+        self.until.set(None);
     }
 
     /// Fills `into` from address `at`.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Why> {
         let left = self.bytes_left.get().checked_sub(into.len() + COST_OF_A_READ).ok_or(Why::TooMuch)?;
         self.bytes_left.set(left);
-        if Instant::now() > self.until.get() {
+        if self.until.get().is_some_and(|until| Instant::now() > until) {
             return Err(Why::TooMuch);
         }
         // Nothing of a program is above the half of the address space, and 0 is no pointer.
@@ -129,7 +135,7 @@ mod tests {
 
     fn ours() -> Memory {
         let memory = Memory::open(std::process::id()).expect("we may read ourselves");
-        memory.allow(Limits { time: Duration::from_secs(60), ..Limits::default() });
+        memory.allow_bytes(1 << 20);
         memory
     }
 

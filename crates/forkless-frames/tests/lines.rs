@@ -245,3 +245,31 @@ fn perl_stands_where_it_starts_its_child() {
 fn php_stands_where_it_starts_its_child() {
     check_all(&["php"], &["exec.php", "proc_open.php"], Language::Php);
 }
+
+#[test]
+fn node_stands_where_it_starts_its_child() {
+    check_all(&["node"], &["spawn_sync.js"], Language::JavaScript);
+}
+
+/// Compiled code has no offset into its bytecode; the function and the file are known all the same.
+#[test]
+fn compiled_javascript_has_its_function_and_no_line() {
+    if installed(&["node"]).is_empty() {
+        return println!("skipped: node is not installed");
+    }
+    let program = fixture("spawn_sync.js");
+    let standing = Standing::start(&["node", "--always-sparkplug"], &program);
+    let reader = Reader::new(standing.child.id()).expect("node").with_limits(unhurried());
+    let stands = |frame: &&Frame| Path::new(&frame.file) == program;
+    for _ in 0..READINGS {
+        if let Ok(frames) = reader.frames(standing.child.id())
+            && let [start, outer, ..] = frames.iter().filter(stands).collect::<Vec<_>>()[..]
+        {
+            assert_eq!([&start.function, &outer.function], ["start", "outer"], "{frames:#?}");
+            assert_eq!([start.line, outer.line], [None, None], "{frames:#?}");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no frames of {}", program.display());
+}

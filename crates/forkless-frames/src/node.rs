@@ -1,0 +1,408 @@
+//! Node.js: frames of V8 on the thread's stack.
+//!
+//! V8 publishes where its fields are, in constants for debuggers after a crash (`v8dbg_...`). What
+//! it does not publish is where its innermost frame is. That is found on the stack: a frame by
+//! which JavaScript was left for C++ has a mark, and its chain of callers ends in a frame by which
+//! JavaScript was entered.
+//!
+//! Interpreted functions have a line. Compiled ones have their name and file.
+
+use std::ops::Range;
+
+use crate::image::Image;
+use crate::memory::{Memory, text};
+use crate::process::Process;
+use crate::{Frame, Language, Why};
+
+/// A process that runs Node.js.
+#[derive(Debug)]
+pub(crate) struct Node {
+    layout: Layout,
+}
+
+/// Offsets of fields in tagged objects, and marks, as V8 publishes them.
+#[derive(Debug)]
+struct Layout {
+    exits: Vec<u64>,
+    entries: Vec<u64>,
+    function_shared: u64,
+    shared_name: u64,
+    shared_script: u64,
+    script_name: u64,
+    script_source: u64,
+    map_type: u64,
+    type_shared: u16,
+    type_script: u16,
+    type_bytecode: u16,
+    bytecode_header: u64,
+    string_length: u64,
+    string_data: u64,
+    cons_first: u64,
+    cons_second: u64,
+    thin_actual: u64,
+    external_resource: u64,
+}
+
+/// Of slots, relative to the frame pointer, in every V8 that publishes them.
+const MARK: u64 = 8;
+const FUNCTION: u64 = 16;
+const BYTECODE: u64 = 32;
+const BYTECODE_OFFSET: u64 = 40;
+
+/// Of the table of source positions in bytecode whose header has this size.
+const POSITIONS: u64 = 32;
+const HEADER_WITH_POSITIONS: u64 = 54;
+
+/// The C++ between JavaScript and fork takes a part of this.
+const MOST_STACK: u64 = 256 << 10;
+const MOST_FRAMES: usize = 512;
+const LONGEST_TABLE: usize = 256 << 10;
+const LONGEST_SOURCE: usize = 1 << 20;
+const LONGEST_NAME: usize = 1024;
+/// Strings that are joined of strings, deep.
+const MOST_PARTS: usize = 64;
+
+impl Node {
+    pub(crate) fn find(process: &Process, memory: &Memory) -> Option<Result<Self, Why>> {
+        let shared = "v8dbg_class_JSFunction__shared__SharedFunctionInfo";
+        let image = Image::with_symbols(process, "libnode", &[shared])?;
+        let layout = Layout::read(memory, &image);
+        Some(layout.map(|layout| Self { layout }).ok_or_else(|| Why::Version("this Node.js".into())))
+    }
+
+    pub(crate) fn frames(
+        &self,
+        process: &Process,
+        memory: &Memory,
+        tid: u32,
+        limit: usize,
+    ) -> Result<Vec<Frame>, Why> {
+        let pointer = process.stack_pointer(tid).ok_or(Why::Changing)?;
+        let stack = Stack::read(process, memory, pointer)?;
+        let innermost = self.innermost(&stack).ok_or(Why::NoFrames)?;
+        let mut frames = Vec::new();
+        for frame in self.callers(&stack, innermost).skip(1) {
+            if frames.len() == limit {
+                break;
+            }
+            // Frames of V8's own code have a mark and no function.
+            if let Some(shared) = self.shared(memory, &stack, frame)? {
+                frames.push(self.frame(memory, &stack, frame, shared)?);
+            }
+        }
+        Ok(frames)
+    }
+
+    /// The frame by which JavaScript was last left. Frames of calls that have returned lie below
+    /// it: their chains pass it by.
+    fn innermost(&self, stack: &Stack) -> Option<u64> {
+        let left = |at: &u64| self.layout.exits.contains(&stack.word(at.wrapping_sub(MARK)).unwrap_or(0));
+        let entered = |exit: u64| {
+            let last = self.callers(stack, exit).last()?;
+            let mark = stack.word(last.wrapping_sub(MARK))?;
+            self.layout.entries.contains(&mark).then_some(last)
+        };
+        let exits = stack.addresses().filter(left).filter_map(|exit| Some((exit, entered(exit)?)));
+        let exits: Vec<(u64, u64)> = exits.collect();
+        let mut innermost = *exits.first()?;
+        for &(exit, entered) in &exits {
+            if exit < innermost.1 {
+                innermost = (exit, entered);
+            }
+        }
+        Some(innermost.0)
+    }
+
+    /// A frame and those that called it, up to the one by which JavaScript was entered.
+    fn callers<'a>(&'a self, stack: &'a Stack, frame: u64) -> impl Iterator<Item = u64> + 'a {
+        let outer = move |&frame: &u64| {
+            let mark = stack.word(frame.wrapping_sub(MARK))?;
+            let caller = stack.word(frame)?;
+            (!self.layout.entries.contains(&mark) && caller > frame).then_some(caller)
+        };
+        std::iter::successors(Some(frame), outer).take(MOST_FRAMES)
+    }
+
+    /// What the closures of a frame's function share, if it is a frame of JavaScript.
+    fn shared(&self, memory: &Memory, stack: &Stack, frame: u64) -> Result<Option<u64>, Why> {
+        let function = stack.word(frame.wrapping_sub(FUNCTION)).unwrap_or(0);
+        let mark = stack.word(frame.wrapping_sub(MARK)).unwrap_or(0);
+        if !is_object(mark) || !is_object(function) {
+            return Ok(None);
+        }
+        let shared = memory.pointer(function.wrapping_add(self.layout.function_shared))?;
+        let is_shared = is_object(shared) && self.kind(memory, shared)? == self.layout.type_shared;
+        Ok(is_shared.then_some(shared))
+    }
+
+    fn kind(&self, memory: &Memory, object: u64) -> Result<u16, Why> {
+        let map = memory.pointer(object.wrapping_sub(1))?;
+        memory.array(map.wrapping_add(self.layout.map_type)).map(u16::from_ne_bytes)
+    }
+
+    fn frame(&self, memory: &Memory, stack: &Stack, frame: u64, shared: u64) -> Result<Frame, Why> {
+        let layout = &self.layout;
+        let script = memory.pointer(shared.wrapping_add(layout.shared_script))?;
+        let script =
+            (is_object(script) && self.kind(memory, script)? == layout.type_script).then_some(script);
+        let file = match script {
+            Some(script) => self.string(memory, memory.pointer(script.wrapping_add(layout.script_name))?)?,
+            None => String::new(),
+        };
+        let line = match (script, self.position(memory, stack, frame)?) {
+            (Some(script), Some(position)) => {
+                let source = memory.pointer(script.wrapping_add(layout.script_source))?;
+                self.line(memory, source, position)?
+            }
+            _ => None,
+        };
+        let function = self.name(memory, memory.pointer(shared.wrapping_add(layout.shared_name))?)?;
+        let function = if function.is_empty() { "<anonymous>".to_owned() } else { function };
+        let file = file.strip_prefix("file://").map_or(file.clone(), str::to_owned);
+        Ok(Frame { function, file, line, language: Language::JavaScript })
+    }
+
+    /// The name of a function: a string, or the last of its scope's, after its variables' names.
+    fn name(&self, memory: &Memory, name: u64) -> Result<String, Why> {
+        const FIRST_FIELD: u64 = 7;
+        if !is_object(name) {
+            return Ok(String::new());
+        }
+        if self.is_string(memory, name)? {
+            return self.string(memory, name);
+        }
+        let field = |index: u64| memory.pointer(name.wrapping_add(FIRST_FIELD + 8 * index));
+        let variables = field(2)? >> 32;
+        if variables > 64 {
+            return Ok(String::new());
+        }
+        let mut names = 0;
+        // Flags, two counts, two positions, names and places of variables, and some more.
+        for index in 3..3 + 2 + 2 * variables + 4 {
+            let value = field(index)?;
+            if is_object(value) {
+                if !self.is_string(memory, value)? {
+                    break;
+                }
+                names += 1;
+                if names > variables {
+                    return self.string(memory, value);
+                }
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn is_string(&self, memory: &Memory, object: u64) -> Result<bool, Why> {
+        Ok(self.kind(memory, object)? < FIRST_NO_STRING)
+    }
+
+    /// The text of a string that need not be long.
+    fn string(&self, memory: &Memory, string: u64) -> Result<String, Why> {
+        if !is_object(string) || !self.is_string(memory, string)? {
+            return Ok(String::new());
+        }
+        let letters = self.letters(memory, string, LONGEST_NAME)?;
+        Ok(text(String::from_utf16_lossy(&letters).as_bytes()))
+    }
+
+    /// The first letters of a string, at most `most`.
+    fn letters(&self, memory: &Memory, string: u64, most: usize) -> Result<Vec<u16>, Why> {
+        let layout = &self.layout;
+        let mut letters = Vec::new();
+        let mut parts = vec![string];
+        for _ in 0..MOST_PARTS {
+            let Some(part) = parts.pop() else { break };
+            if letters.len() >= most {
+                break;
+            }
+            let kind = self.kind(memory, part)?;
+            let field = |offset: u64| memory.pointer(part.wrapping_add(offset));
+            match kind & SHAPE {
+                CONS => parts.extend([field(layout.cons_second)?, field(layout.cons_first)?]),
+                THIN => parts.push(field(layout.thin_actual)?),
+                shape @ (SEQUENTIAL | EXTERNAL) => {
+                    let data = if shape == SEQUENTIAL {
+                        part.wrapping_add(layout.string_data)
+                    } else if kind & UNCACHED == 0 {
+                        // The address of the text is kept behind the object that owns it.
+                        field(layout.external_resource + 8)?
+                    } else {
+                        return Err(Why::Strange);
+                    };
+                    let length = memory.u32(part.wrapping_add(layout.string_length))? as usize;
+                    let length = length.min(most - letters.len());
+                    if kind & ONE_BYTE == 0 {
+                        let bytes = memory.bytes(data, 2 * length as u64, 2 * most)?;
+                        letters.extend(bytes.as_chunks().0.iter().map(|&two| u16::from_ne_bytes(two)));
+                    } else {
+                        let bytes = memory.bytes(data, length as u64, most)?;
+                        letters.extend(bytes.into_iter().map(u16::from));
+                    }
+                }
+                // A part of another string.
+                _ => return Err(Why::Strange),
+            }
+        }
+        Ok(letters)
+    }
+
+    /// Where in its script an interpreted frame is.
+    fn position(&self, memory: &Memory, stack: &Stack, frame: u64) -> Result<Option<usize>, Why> {
+        let layout = &self.layout;
+        let bytecode = stack.word(frame.wrapping_sub(BYTECODE)).unwrap_or(0);
+        let offset = stack.word(frame.wrapping_sub(BYTECODE_OFFSET)).unwrap_or(1);
+        if layout.bytecode_header != HEADER_WITH_POSITIONS
+            || !is_object(bytecode)
+            // A compiled frame has something else in this slot.
+            || offset & 1 == 1
+            || self.kind(memory, bytecode)? != layout.type_bytecode
+        {
+            return Ok(None);
+        }
+        let offset = (offset >> 32).wrapping_sub(layout.bytecode_header - 1);
+        let table = memory.pointer(bytecode.wrapping_add(POSITIONS - 1))?;
+        let length = memory.pointer(table.wrapping_add(8 - 1))? >> 32;
+        let table = memory.bytes(table.wrapping_add(16 - 1), length, LONGEST_TABLE)?;
+        Ok(position_at(&table, offset))
+    }
+
+    fn line(&self, memory: &Memory, source: u64, position: usize) -> Result<Option<u32>, Why> {
+        if !is_object(source) || position > LONGEST_SOURCE {
+            return Ok(None);
+        }
+        let letters = self.letters(memory, source, position)?;
+        let lines = letters.iter().filter(|&&letter| letter == u16::from(b'\n')).count();
+        Ok(u32::try_from(lines + 1).ok())
+    }
+}
+
+/// Kinds of objects below this number are strings.
+const FIRST_NO_STRING: u16 = 128;
+const SHAPE: u16 = 7;
+const SEQUENTIAL: u16 = 0;
+const CONS: u16 = 1;
+const EXTERNAL: u16 = 2;
+const THIN: u16 = 5;
+const ONE_BYTE: u16 = 8;
+const UNCACHED: u16 = 16;
+
+/// Pointers to objects end in 01; small integers in 0.
+const fn is_object(value: u64) -> bool {
+    value & 3 == 1
+}
+
+/// V8's table of source positions: pairs of differences, of bytecode offsets and of positions.
+fn position_at(table: &[u8], offset: u64) -> Option<usize> {
+    let mut bytes = table.iter().copied();
+    let (mut at, mut raw, mut found) = (0_i64, 0_i64, None);
+    while let (Some(code), Some(position)) = (signed(&mut bytes), signed(&mut bytes)) {
+        // A negative difference marks an expression, a positive one a statement.
+        at = at.checked_add(if code < 0 { -(code + 1) } else { code })?;
+        raw = raw.checked_add(position)?;
+        if at.cast_unsigned() > offset {
+            break;
+        }
+        // One bit, then the position plus one, in 30 bits.
+        found = usize::try_from((raw >> 1 & 0x3fff_ffff) - 1).ok();
+    }
+    found
+}
+
+/// Seven bits a byte, the lowest first; the lowest of all is the sign.
+fn signed(bytes: &mut impl Iterator<Item = u8>) -> Option<i64> {
+    let mut value = 0_u64;
+    for shift in (0..63).step_by(7) {
+        let byte = bytes.next()?;
+        value |= u64::from(byte & 127) << shift;
+        if byte & 128 == 0 {
+            let magnitude = (value >> 1).cast_signed();
+            return Some(if value & 1 == 1 { -magnitude } else { magnitude });
+        }
+    }
+    None
+}
+
+/// A copy of the lower end of a thread's stack.
+struct Stack {
+    range: Range<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Stack {
+    fn read(process: &Process, memory: &Memory, pointer: u64) -> Result<Self, Why> {
+        let mapping = process.mappings.iter().find(|mapping| mapping.range.contains(&pointer));
+        // The main thread's stack has grown since.
+        let end = mapping.map_or(pointer, |mapping| mapping.range.end);
+        let range = pointer & !7..end.min(pointer.saturating_add(MOST_STACK));
+        let bytes = memory.bytes(range.start, range.end.saturating_sub(range.start), MOST_STACK as usize)?;
+        Ok(Self { range, bytes })
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
+        self.range.clone().step_by(8)
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let at = usize::try_from(at.checked_sub(self.range.start)?).ok()?;
+        let word = self.bytes.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(word.try_into().ok()?))
+    }
+}
+
+impl Layout {
+    fn read(memory: &Memory, image: &Image) -> Option<Self> {
+        let value = |name: &str| memory.i32(image.symbol(&format!("v8dbg_{name}"))?).ok();
+        let number = |name: &str| u16::try_from(value(name)?).ok();
+        // Pointers to objects are one too high.
+        let field = |name: &str| u64::try_from(value(&format!("class_{name}"))?).ok()?.checked_sub(1);
+        let marks = |names: &[&str]| {
+            let marks = names.iter().filter_map(|name| value(&format!("frametype_{name}Frame")));
+            marks.filter_map(|mark| u64::try_from(mark).ok()).map(|mark| mark << 1).collect()
+        };
+        Some(Self {
+            exits: marks(&["Exit", "BuiltinExit", "ApiCallbackExit"]),
+            entries: marks(&["Entry", "ConstructEntry"]),
+            function_shared: field("JSFunction__shared__SharedFunctionInfo")?,
+            shared_name: field("SharedFunctionInfo__name_or_scope_info__Object")?,
+            shared_script: field("SharedFunctionInfo__script_or_debug_info__HeapObject")
+                .or_else(|| field("SharedFunctionInfo__script__Object"))?,
+            script_name: field("Script__name__Object")?,
+            script_source: field("Script__source__Object")?,
+            map_type: field("Map__instance_type__uint16_t")?,
+            type_shared: number("type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE")?,
+            type_script: number("type_Script__SCRIPT_TYPE")?,
+            type_bytecode: number("type_BytecodeArray__BYTECODE_ARRAY_TYPE")?,
+            bytecode_header: field("BytecodeArray__data__uintptr_t")? + 1,
+            string_length: field("String__length__int32_t")?,
+            string_data: field("SeqOneByteString__chars__char")?,
+            cons_first: field("ConsString__first__String")?,
+            cons_second: field("ConsString__second__String")?,
+            thin_actual: field("ThinString__actual__String")?,
+            external_resource: field("ExternalString__resource__Object")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_that_of_the_last_pair_at_or_before_an_offset() {
+        // Offsets 0 (statement), 3 (expression) and 200; positions 5, 4 and 100.
+        let table = [0, 24, 2 * 4 + 1, 5, 0b1000_1010, 0b11, 0b1000_0000, 0b11];
+        assert_eq!(signed(&mut [0b1000_1010, 0b11].into_iter()), Some(197));
+        assert_eq!(
+            [0, 2, 3, 199, 200].map(|offset| position_at(&table, offset)),
+            [5, 5, 4, 4, 100].map(Some)
+        );
+        assert_eq!(position_at(&[], 0), None);
+    }
+
+    #[test]
+    fn a_table_that_lies_ends() {
+        position_at(&[255; 100], 7);
+        position_at(&[127; 4096], u64::MAX);
+    }
+}
