@@ -1,5 +1,6 @@
 //! Prints the frames of a process's threads. Its argument is the process's number.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use forkless_frames::Reader;
@@ -13,18 +14,29 @@ fn main() -> ExitCode {
         eprintln!("frames: process {pid} runs no known interpreter, is gone, or may not be read");
         return ExitCode::from(3);
     };
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    for tid in tasks.filter_map(|task| task.file_name().to_string_lossy().parse().ok()) {
-        println!("thread {tid}");
+    match print(pid, &reader) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("frames: process {pid}: {error}");
+            ExitCode::from(3)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn print(pid: u32, reader: &Reader) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let Ok(tid) = task?.file_name().to_string_lossy().parse() else { continue };
+        writeln!(out, "thread {tid}")?;
         match reader.frames(tid) {
             Ok(frames) => {
                 for frame in frames {
                     let line = frame.line.map_or_else(|| "?".to_owned(), |line| line.to_string());
-                    println!("  {} ({}:{line}, {})", frame.function, frame.file, frame.language.name());
+                    writeln!(out, "  {} ({}:{line}, {})", frame.function, frame.file, frame.language.name())?;
                 }
             }
-            Err(why) => println!("  {why}"),
+            Err(why) => writeln!(out, "  {why}")?,
         }
     }
-    ExitCode::SUCCESS
+    Ok(())
 }

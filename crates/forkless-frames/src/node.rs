@@ -49,9 +49,15 @@ const FUNCTION: u64 = 16;
 const BYTECODE: u64 = 32;
 const BYTECODE_OFFSET: u64 = 40;
 
-/// Of the table of source positions in bytecode whose header has this size.
-const POSITIONS: u64 = 32;
-const HEADER_WITH_POSITIONS: u64 = 54;
+/// The table of source positions in bytecode, by the size of its header; V8 does not publish it.
+/// The sizes are those of Node.js 18, 20, and 22 and 24.
+const fn positions(header: u64) -> Option<u64> {
+    match header {
+        54 | 56 => Some(32),
+        64 => Some(24),
+        _ => None,
+    }
+}
 
 /// The C++ between JavaScript and fork takes a part of this.
 const MOST_STACK: u64 = 256 << 10;
@@ -252,8 +258,8 @@ impl Node {
         let layout = &self.layout;
         let bytecode = stack.word(frame.wrapping_sub(BYTECODE)).unwrap_or(0);
         let offset = stack.word(frame.wrapping_sub(BYTECODE_OFFSET)).unwrap_or(1);
-        if layout.bytecode_header != HEADER_WITH_POSITIONS
-            || !is_object(bytecode)
+        let Some(positions) = positions(layout.bytecode_header) else { return Ok(None) };
+        if !is_object(bytecode)
             // A compiled frame has something else in this slot.
             || offset & 1 == 1
             || self.kind(memory, bytecode)? != layout.type_bytecode
@@ -261,7 +267,7 @@ impl Node {
             return Ok(None);
         }
         let offset = (offset >> 32).wrapping_sub(layout.bytecode_header - 1);
-        let table = memory.pointer(bytecode.wrapping_add(POSITIONS - 1))?;
+        let table = memory.pointer(bytecode.wrapping_add(positions - 1))?;
         let length = memory.pointer(table.wrapping_add(8 - 1))? >> 32;
         let table = memory.bytes(table.wrapping_add(16 - 1), length, LONGEST_TABLE)?;
         Ok(position_at(&table, offset))
@@ -356,6 +362,8 @@ impl Layout {
         let number = |name: &str| u16::try_from(value(name)?).ok();
         // Pointers to objects are one too high.
         let field = |name: &str| u64::try_from(value(&format!("class_{name}"))?).ok()?.checked_sub(1);
+        // The names of types have changed, and with them the constants' names.
+        let shared = |name: &str| field(&format!("SharedFunctionInfo__{name}"));
         let marks = |names: &[&str]| {
             let marks = names.iter().filter_map(|name| value(&format!("frametype_{name}Frame")));
             marks.filter_map(|mark| u64::try_from(mark).ok()).map(|mark| mark << 1).collect()
@@ -364,9 +372,11 @@ impl Layout {
             exits: marks(&["Exit", "BuiltinExit", "ApiCallbackExit"]),
             entries: marks(&["Entry", "ConstructEntry"]),
             function_shared: field("JSFunction__shared__SharedFunctionInfo")?,
-            shared_name: field("SharedFunctionInfo__name_or_scope_info__Object")?,
-            shared_script: field("SharedFunctionInfo__script_or_debug_info__HeapObject")
-                .or_else(|| field("SharedFunctionInfo__script__Object"))?,
+            shared_name: shared("name_or_scope_info__Object")
+                .or_else(|| shared("name_or_scope_info__Tagged_Object_"))
+                .or_else(|| shared("name_or_scope_info__Tagged_NameOrScopeInfoT_"))?,
+            shared_script: shared("script_or_debug_info__HeapObject")
+                .or_else(|| shared("script__Tagged_HeapObject_"))?,
             script_name: field("Script__name__Object")?,
             script_source: field("Script__source__Object")?,
             map_type: field("Map__instance_type__uint16_t")?,
