@@ -140,3 +140,18 @@ fn strings(memory: &Memory, array: u64, limit: usize) -> Result<Vec<String>, Why
     }
     Ok(strings)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|memory, lies| {
+            let process = Process { pid: std::process::id(), mappings: Vec::new() };
+            let (line_number, global_variables, dollar_vars) = (lies.start, lies.start + 8, lies.start + 16);
+            let bash = Bash { line_number, last_line_number: None, global_variables, dollar_vars };
+            bash.frames(&process, memory, process.pid, 48)
+        });
+    }
+}

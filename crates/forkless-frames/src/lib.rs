@@ -15,6 +15,8 @@ mod dash;
 mod elf;
 mod error;
 mod image;
+#[cfg(test)]
+mod lies;
 mod maps;
 mod memory;
 mod node;

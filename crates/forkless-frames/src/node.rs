@@ -84,16 +84,19 @@ impl Node {
         limit: usize,
     ) -> Result<Vec<Frame>, Why> {
         let pointer = process.stack_pointer(tid).ok_or(Why::Changing)?;
-        let stack = Stack::read(process, memory, pointer)?;
-        let innermost = self.innermost(&stack).ok_or(Why::NoFrames)?;
+        self.frames_on(&Stack::read(process, memory, pointer)?, memory, limit)
+    }
+
+    fn frames_on(&self, stack: &Stack, memory: &Memory, limit: usize) -> Result<Vec<Frame>, Why> {
+        let innermost = self.innermost(stack).ok_or(Why::NoFrames)?;
         let mut frames = Vec::new();
-        for frame in self.callers(&stack, innermost).skip(1) {
+        for frame in self.callers(stack, innermost).skip(1) {
             if frames.len() == limit {
                 break;
             }
             // Frames of V8's own code have a mark and no function.
-            if let Some(shared) = self.shared(memory, &stack, frame)? {
-                frames.push(self.frame(memory, &stack, frame, shared)?);
+            if let Some(shared) = self.shared(memory, stack, frame)? {
+                frames.push(self.frame(memory, stack, frame, shared)?);
             }
         }
         Ok(frames)
@@ -408,6 +411,34 @@ mod tests {
             [5, 5, 4, 4, 100].map(Some)
         );
         assert_eq!(position_at(&[], 0), None);
+    }
+
+    #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|memory, lies| {
+            let layout = Layout {
+                exits: vec![0, 2, 6],
+                entries: vec![4, 10],
+                function_shared: 23,
+                shared_name: 15,
+                shared_script: 31,
+                script_name: 15,
+                script_source: 7,
+                map_type: 11,
+                type_shared: 0,
+                type_script: 0,
+                type_bytecode: 0,
+                bytecode_header: 54,
+                string_length: 11,
+                string_data: 15,
+                cons_first: 15,
+                cons_second: 23,
+                thin_actual: 15,
+                external_resource: 15,
+            };
+            let stack = Stack { range: lies.clone(), bytes: memory.bytes(lies.start, 4096, 4096)? };
+            Node { layout }.frames_on(&stack, memory, 48)
+        });
     }
 
     #[test]

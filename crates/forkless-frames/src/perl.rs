@@ -221,3 +221,19 @@ fn key(memory: &Memory, key: u64) -> Result<String, Why> {
     let length = u64::try_from(memory.i32(key.wrapping_add(4))?).map_err(|_| Why::Strange)?;
     Ok(text(&memory.bytes(key.wrapping_add(8), length, LONGEST_NAME)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|memory, lies| {
+            let process = Process { pid: 1, mappings: Vec::new() };
+            let (operation, statement, contexts) = (lies.start, lies.start + 8, lies.start + 16);
+            drop(Perl::Plain { operation, statement, contexts }.frames(&process, memory, 1, 48));
+            let interpreter = lies.start;
+            Perl::Threaded { interpreter, statement: 208, contexts: 224 }.frames(&process, memory, 1, 48)
+        });
+    }
+}

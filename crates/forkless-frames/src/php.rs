@@ -76,3 +76,13 @@ fn string(memory: &Memory, at: u64) -> Result<String, Why> {
     let length = memory.pointer(at.wrapping_add(16))?;
     Ok(text(&memory.bytes(at.wrapping_add(24), length, LONGEST_NAME)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|memory, lies| Php { innermost: lies.start, file_name: 144 }.frames(memory, 48));
+    }
+}

@@ -337,6 +337,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|memory, lies| {
+            let process = Process { pid: std::process::id(), mappings: Vec::new() };
+            for layout in [UP_TO_3_9, IN_3_10, IN_3_11] {
+                drop(Python { runtime: lies.start, layout }.frames(&process, memory, process.pid, 48));
+            }
+            Python { runtime: lies.start, layout: IN_3_12 }.frames(&process, memory, process.pid, 48)
+        });
+    }
+
+    #[test]
     fn a_version_without_a_layout_is_named() {
         assert!(Layout::of_version((3, 11)).is_ok());
         let why = Layout::of_version((3, 7)).expect_err("too old");

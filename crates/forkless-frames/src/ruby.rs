@@ -244,6 +244,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|memory, lies| {
+            let process = Process { pid: std::process::id(), mappings: Vec::new() };
+            for layout in [IN_2_7, IN_3_1, IN_4_0] {
+                drop(Ruby { vm: lies.start, layout }.frames(&process, memory, process.pid, 48));
+            }
+            Ruby { vm: lies.start, layout: IN_3_4 }.frames(&process, memory, process.pid, 48)
+        });
+    }
+
+    #[test]
     fn a_rank_counts_the_lines_up_to_a_position() {
         let memory = Memory::open(std::process::id()).expect("we may read ourselves");
         memory.allow_bytes(1 << 20);

@@ -2,7 +2,7 @@
 //! is read from outside. Their folder's page says how what is expected stands beside the code.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -272,4 +272,54 @@ fn compiled_javascript_has_its_function_and_no_line() {
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("no frames of {}", program.display());
+}
+
+#[test]
+fn a_process_that_has_ended_is_gone() {
+    let standing = Standing::start(&["bash"], &fixture("loop.bash"));
+    let pid = standing.child.id();
+    let reader = Reader::new(pid).expect("bash").with_limits(unhurried());
+    assert!(reader.frames(pid).is_ok());
+    drop(standing);
+    assert_eq!(reader.frames(pid), Err(Why::Gone));
+    assert!(Reader::new(pid).is_none());
+}
+
+/// The pid is the same, and the memory another program's.
+#[test]
+fn a_process_that_executes_another_program_is_gone() {
+    let mut child = Command::new("bash")
+        .args(["-c", "read -r _; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bash");
+    // Until its exec it is still the test.
+    let found = (0..READINGS).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        Reader::new(child.id())
+    });
+    let reader = found.expect("bash").with_limits(unhurried());
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(b"go on\nword\n").expect("it reads");
+    let mut word = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut word).expect("cat writes");
+    assert_eq!(word, "word\n");
+    assert_eq!(reader.frames(child.id()), Err(Why::Gone));
+    assert!(Reader::new(child.id()).is_none(), "cat is no interpreter");
+    drop(input);
+    assert!(child.wait().expect("our own child").success());
+}
+
+#[test]
+fn limits_bound_what_is_read() {
+    let standing = Standing::start(&["bash"], &fixture("substitution.bash"));
+    let pid = standing.child.id();
+    let reader = Reader::new(pid).expect("bash");
+    let reader = reader.with_limits(Limits { frames: 1, ..unhurried() });
+    assert_eq!(reader.frames(pid).map(|frames| frames.len()), Ok(1));
+    let reader = reader.with_limits(Limits { bytes: 1000, ..unhurried() });
+    assert_eq!(reader.frames(pid), Err(Why::TooMuch));
+    let reader = reader.with_limits(Limits { time: Duration::ZERO, ..unhurried() });
+    assert_eq!(reader.frames(pid), Err(Why::TooMuch));
 }
