@@ -119,7 +119,7 @@ enum Runtime {
     Python(python::Python),
     Ruby(ruby::Ruby),
     /// An interpreter of a version whose memory is not known.
-    Unknown(Why),
+    Unknown(Language, Why),
 }
 
 /// Bytes of the process's memory for finding its interpreter. It has no limit of time: the symbols
@@ -144,6 +144,20 @@ impl Reader {
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The interpreter's language.
+    pub const fn language(&self) -> Language {
+        match self.runtime {
+            Runtime::Bash(_) => Language::Bash,
+            Runtime::Dash(_) => Language::Dash,
+            Runtime::Node(_) => Language::JavaScript,
+            Runtime::Perl(_) => Language::Perl,
+            Runtime::Php(_) => Language::Php,
+            Runtime::Python(_) => Language::Python,
+            Runtime::Ruby(_) => Language::Ruby,
+            Runtime::Unknown(language, _) => language,
+        }
     }
 
     /// The frames of thread `tid`, innermost first; never an empty list.
@@ -178,7 +192,7 @@ impl Reader {
             Runtime::Php(php) => php.frames(memory, limit),
             Runtime::Python(python) => python.frames(process, memory, tid, limit),
             Runtime::Ruby(ruby) => ruby.frames(process, memory, tid, limit),
-            Runtime::Unknown(why) => Err(why.clone()),
+            Runtime::Unknown(_, why) => Err(why.clone()),
         }?;
         if frames.is_empty() { Err(Why::NoFrames) } else { Ok(frames) }
     }
@@ -188,16 +202,18 @@ impl Runtime {
     /// The interpreter of a process. A shell comes last: its symbols are the least peculiar.
     fn find(process: &Process, memory: &Memory) -> Option<Self> {
         type Find = fn(&Process, &Memory) -> Option<Result<Runtime, Why>>;
-        const FINDERS: &[Find] = &[
-            |process, memory| Some(python::Python::find(process, memory)?.map(Runtime::Python)),
-            |process, memory| Some(ruby::Ruby::find(process, memory)?.map(Runtime::Ruby)),
-            |process, memory| Some(perl::Perl::find(process, memory)?.map(Runtime::Perl)),
-            |process, memory| Some(php::Php::find(process, memory)?.map(Runtime::Php)),
-            |process, memory| Some(node::Node::find(process, memory)?.map(Runtime::Node)),
-            |process, memory| Some(bash::Bash::find(process, memory)?.map(Runtime::Bash)),
-            |process, memory| Some(dash::Dash::find(process, memory)?.map(Runtime::Dash)),
+        const FINDERS: &[(Language, Find)] = &[
+            (Language::Python, |p, m| Some(python::Python::find(p, m)?.map(Runtime::Python))),
+            (Language::Ruby, |p, m| Some(ruby::Ruby::find(p, m)?.map(Runtime::Ruby))),
+            (Language::Perl, |p, m| Some(perl::Perl::find(p, m)?.map(Runtime::Perl))),
+            (Language::Php, |p, m| Some(php::Php::find(p, m)?.map(Runtime::Php))),
+            (Language::JavaScript, |p, m| Some(node::Node::find(p, m)?.map(Runtime::Node))),
+            (Language::Bash, |p, m| Some(bash::Bash::find(p, m)?.map(Runtime::Bash))),
+            (Language::Dash, |p, m| Some(dash::Dash::find(p, m)?.map(Runtime::Dash))),
         ];
-        let found = FINDERS.iter().find_map(|find| find(process, memory))?;
-        Some(found.unwrap_or_else(Self::Unknown))
+        FINDERS.iter().find_map(|&(language, find)| {
+            let found = find(process, memory)?;
+            Some(found.unwrap_or_else(|why| Self::Unknown(language, why)))
+        })
     }
 }
