@@ -7,6 +7,7 @@
 
 mod findings;
 mod healthy;
+mod lines;
 mod log;
 mod outputs;
 mod real;
@@ -28,6 +29,7 @@ fn main() {
     let mut trials: Vec<Trial> = Vec::new();
     log::add(&mut trials);
     findings::add(&mut trials);
+    lines::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::bounded::TopNames;
+use super::line_counts::LineCounts;
 use crate::creation::{CallerMemory, ChildEnd, Creation, CreationKind, Place};
 use crate::estimate::{Stream, Times};
 
@@ -52,6 +53,8 @@ pub(crate) struct Group {
     /// Programs the children became, the most frequent few.
     pub(crate) programs: TopNames,
     pub(crate) comm: String,
+    /// The user's lines, of the creations whose caller was read.
+    pub(crate) lines: LineCounts,
 }
 
 impl Group {
@@ -114,6 +117,7 @@ impl Group {
         self.child_faults += other.child_faults;
         self.still_running += other.still_running;
         self.programs.merge(&other.programs);
+        self.lines.merge(&other.lines);
         if self.comm.is_empty() {
             self.comm.clone_from(&other.comm);
         }

@@ -3,6 +3,8 @@
 mod bounded;
 mod cgroup;
 mod group;
+mod line_counts;
+mod lines;
 mod naming;
 mod process;
 mod start;
@@ -15,6 +17,7 @@ use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
+use self::lines::Lines;
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
@@ -130,6 +133,7 @@ pub(crate) struct Collected {
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
+    pub(crate) lines: Lines,
     /// The thread that names stacks. Their processes may be gone by then. It starts with the first
     /// stack.
     naming: Option<Naming>,
@@ -165,6 +169,7 @@ impl Collected {
             calls_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
+            lines: Lines::default(),
             naming: None,
             never_named: 0,
             shell_children: HashMap::new(),
@@ -190,6 +195,8 @@ impl Collected {
     /// Another thread reads symbols.
     fn stack(&mut self, stack: StackTop) {
         let pid = stack.site.pid;
+        // First of all: what the caller does next is not its creation.
+        self.lines.look(&stack);
         let Some(sighting) = self.unwinder.meet(stack) else { return };
         self.name(pid, None);
         if self.naming.is_none() {
@@ -326,6 +333,11 @@ impl Collected {
             self.forget_stacks();
         }
         self.groups.entry(key).or_default().add(creation);
+        for (key, frames) in self.lines.ended(creation) {
+            if let Some(group) = self.groups.get_mut(&key) {
+                group.lines.add(&frames, 1);
+            }
+        }
     }
 
     fn failed_execs(&mut self, creation: &Creation) {
@@ -624,8 +636,13 @@ mod tests {
             // The gate opens, or a failed test drops it: then no stack gets a name.
             let opened =
                 gate.recv_timeout(std::time::Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
-            let frame =
-                Frame { function: Some("slow".into()), offset: 0, module: "/x".into(), build_id: None };
+            let frame = Frame {
+                function: Some("slow".into()),
+                offset: 0,
+                module: "/x".into(),
+                build_id: None,
+                line: None,
+            };
             if opened { vec![frame] } else { Vec::new() }
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));

@@ -21,6 +21,19 @@ struct Merged {
 }
 
 impl Merged {
+    /// The user's lines, if there are several, or why there is none.
+    fn lines_evidence(&self, context: &Context<'_>) -> Option<Evidence> {
+        let lines = self.group.lines.each();
+        if lines.len() > 1 {
+            let all = lines.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
+            return Some(evidence("lines of the user's code, by readings", all.join(", ")));
+        }
+        let unread = || self.pids.iter().find_map(|&pid| context.collected.lines.unread(pid));
+        let unread = if lines.is_empty() { unread()? } else { return None };
+        let what = format!("the line of its {} code", unread.language);
+        Some(evidence(&what, format!("not known after {} readings: {}", unread.count, unread.why)))
+    }
+
     fn unplaced_evidence(&self) -> Option<Evidence> {
         let (unplaced, all) = (self.unplaced, self.group.count);
         (unplaced > 0)
@@ -49,7 +62,8 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         let process = context.name(site.pid, &group.comm);
         // If samples show several stacks for one place, it is filed under the most frequent.
         // The samples are too few to split counts by.
-        let stack = context.stack(site);
+        let mut stack = group.lines.most().to_vec();
+        stack.extend(context.stack(site));
         let starts = if stack.is_empty() { started(group) } else { None };
         let key = (label(&process), process.cgroup.clone(), stack.clone(), starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
@@ -319,6 +333,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         list.remove(1); // nothing was timed
     }
     list.splice(1..1, memory_evidence(group, &pages));
+    list.extend(merged.lines_evidence(context));
     list.extend(merged.unplaced_evidence());
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
@@ -396,6 +411,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         format!("{} on average, {} still run", time(group.child.mean()), group.still_running),
     ));
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
+    list.extend(merged.lines_evidence(context));
     list.extend(merged.unplaced_evidence());
     let refuses =
         merged.pids.iter().any(|pid| context.collected.pages.get(pid).is_some_and(|p| p.refuses_huge));
@@ -534,6 +550,7 @@ mod tests {
             offset: 1,
             module: "/bin/bash".into(),
             build_id: None,
+            line: None,
         };
         collected.stacks.insert(site(1), vec![(vec![frame], 1)]);
         let namesakes = crate::finding::namesakes(&collected);

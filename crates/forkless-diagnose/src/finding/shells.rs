@@ -134,6 +134,7 @@ mod tests {
                 offset: 0,
                 module: "/x".to_owned(),
                 build_id: None,
+                line: None,
             };
             functions.iter().map(frame).collect()
         };

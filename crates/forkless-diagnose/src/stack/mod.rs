@@ -35,6 +35,16 @@ pub struct Frame {
     pub module: String,
     /// The module's build id in hexadecimal.
     pub build_id: Option<String>,
+    /// The line of a script, whose file is the module then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+impl From<forkless_frames::Frame> for Frame {
+    fn from(frame: forkless_frames::Frame) -> Self {
+        let forkless_frames::Frame { function, file, line, .. } = frame;
+        Self { function: Some(function), offset: 0, module: file, build_id: None, line }
+    }
 }
 
 impl std::fmt::Display for Frame {
@@ -45,6 +55,7 @@ impl std::fmt::Display for Frame {
             Some(module) => module,
         };
         match &self.function {
+            Some(function) if let Some(line) = self.line => write!(f, "{function} ({module}:{line})"),
             Some(function) => write!(f, "{function} ({module})"),
             // These figures find the name elsewhere.
             None => {
@@ -272,6 +283,7 @@ impl Tables {
             function: found.map(|(name, _)| name),
             module: placed.path.clone(),
             build_id: module.and_then(|module| module.build_id.clone()),
+            line: None,
         })
     }
 }
@@ -325,8 +337,15 @@ mod tests {
 
     #[test]
     fn a_frame_in_code_without_a_file_says_so() {
-        let jit = Frame { function: None, offset: 0xd5d9, module: String::new(), build_id: None };
+        let jit = Frame { function: None, offset: 0xd5d9, module: String::new(), build_id: None, line: None };
         assert_eq!(jit.to_string(), "code without a file+0xd5d9");
+    }
+
+    #[test]
+    fn a_frame_of_a_script_shows_its_line() {
+        let (function, module) = (Some("start".to_owned()), "/srv/app.py".to_owned());
+        let frame = Frame { function, offset: 0, module, build_id: None, line: Some(7) };
+        assert_eq!(frame.to_string(), "start (app.py:7)");
     }
 
     #[test]
@@ -336,6 +355,7 @@ mod tests {
             offset: 0x1234,
             module: "/usr/lib/libx.so".into(),
             build_id: Some("ab12".into()),
+            line: None,
         };
         assert_eq!(frame.to_string(), "libx.so+0x1234 [build id ab12]");
     }

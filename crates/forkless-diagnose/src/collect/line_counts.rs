@@ -1,0 +1,45 @@
+//! How often each of the user's lines was read at one place.
+
+use crate::stack::Frame;
+
+/// Different lines that are kept of one place.
+const MAX_LINES: usize = 8;
+
+/// The lines of one place's creations, and how often each was read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LineCounts(Vec<(Vec<Frame>, u64)>);
+
+impl LineCounts {
+    pub(super) fn add(&mut self, frames: &[Frame], count: u64) {
+        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| known == frames) {
+            *known += count;
+        } else if self.0.len() < MAX_LINES {
+            self.0.push((frames.to_vec(), count));
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (frames, count) in &other.0 {
+            self.add(frames, *count);
+        }
+    }
+
+    /// The frames that were read most often.
+    pub(crate) fn most(&self) -> &[Frame] {
+        self.0.iter().max_by_key(|(_, count)| *count).map_or(&[], |(frames, _)| frames)
+    }
+
+    /// The lines, the most frequent first, each with how often it was read.
+    pub(crate) fn each(&self) -> Vec<(String, u64)> {
+        let mut lines: Vec<(String, u64)> = Vec::new();
+        for (frames, count) in &self.0 {
+            let Some(line) = frames.first().map(ToString::to_string) else { continue };
+            match lines.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, known)) => *known += count,
+                None => lines.push((line, *count)),
+            }
+        }
+        lines.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        lines
+    }
+}

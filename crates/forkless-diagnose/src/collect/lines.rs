@@ -1,0 +1,409 @@
+//! The user's lines behind creations: what an interpreter's own stack says, read from outside.
+//!
+//! A thread of its own reads them, when the stack of a creation arrives. The caller stands still
+//! only while it waits for its child, and the first look at an interpreter reads a file of up to
+//! 100 MB. What is read counts for the child that the caller waits for, and for no other creation.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use forkless_frames::{Language, Limits, Reader};
+
+use super::Outcome;
+use crate::creation::{Creation, Place};
+use crate::event::StackTop;
+use crate::procfs;
+use crate::stack::Frame;
+
+/// Stacks that wait to be read. One that waits for long is read too late.
+const MAX_WAITING: usize = 32;
+/// Each reading takes some 300 us of the watcher's time.
+const READINGS_PER_SECOND: u32 = 100;
+/// On a busy machine this thread waits for a processor meanwhile. What is too late is left out.
+const LIMITS: Limits = Limits { frames: 32, bytes: 4 << 20, time: Duration::from_secs(1) };
+/// Each reader holds a descriptor.
+const MAX_READERS: usize = 128;
+/// Threads that are looked at for the one that creates.
+const MAX_THREADS: usize = 64;
+/// How far the stack pointer moves from fork to the wait for the child, bytes.
+const SAME_STACK: u64 = 256 << 10;
+/// How often a caller that is still in its creation is looked at again, and after what time.
+const LOOKS: usize = 60;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+/// Children whose lines or whose end have not arrived yet.
+const MAX_CHILDREN: usize = 1024;
+
+/// Lines that were read, with their children and callers.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    reading: Option<Reading>,
+    /// By child that has not ended yet, as far as is known.
+    read: HashMap<u32, Vec<Frame>>,
+    /// By child that has ended and whose lines may still come.
+    ended: HashMap<u32, (Place, Outcome)>,
+    /// By caller: readings without lines, and why the last of them had none.
+    unread: HashMap<u32, Unread>,
+}
+
+/// Readings of a caller that gave no line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unread {
+    pub(crate) language: &'static str,
+    pub(crate) count: u64,
+    pub(crate) why: String,
+}
+
+/// The frames of a creation's caller with the place that they belong to.
+type Placed = ((Place, Outcome), Vec<Frame>);
+
+impl Lines {
+    /// Has the lines of a creation read, at once. Never waits.
+    pub(super) fn look(&mut self, stack: &StackTop) {
+        if !creates(i64::from(stack.site.nr)) {
+            return;
+        }
+        if self.reading.is_none() {
+            self.reading = Reading::start();
+        }
+        if let Some(reading) = &self.reading {
+            reading.ask(stack.site.pid, stack.sp);
+        }
+    }
+
+    /// Takes in a creation that has ended. Returns the lines that have found their creation.
+    pub(super) fn ended(&mut self, creation: &Creation) -> Vec<Placed> {
+        let key = (creation.site, Outcome::of(creation));
+        let mut placed = self.take_answers();
+        if let Some(frames) = self.read.remove(&creation.child) {
+            placed.push((key, frames));
+        } else if self.reading.is_some() {
+            make_room(&mut self.ended);
+            self.ended.insert(creation.child, key);
+        }
+        placed
+    }
+
+    fn take_answers(&mut self) -> Vec<Placed> {
+        let mut placed = Vec::new();
+        while let Some(answer) = self.reading.as_ref().and_then(|reading| reading.answers.try_recv().ok()) {
+            match answer {
+                Answer::Read { child, frames } => match self.ended.remove(&child) {
+                    Some(key) => placed.push((key, frames)),
+                    None => {
+                        make_room(&mut self.read);
+                        self.read.insert(child, frames);
+                    }
+                },
+                Answer::Unread { caller, language, why } => {
+                    make_room(&mut self.unread);
+                    let count = self.unread.get(&caller).map_or(0, |unread| unread.count) + 1;
+                    self.unread.insert(caller, Unread { language: language.name(), count, why });
+                }
+            }
+        }
+        placed
+    }
+
+    /// The readings of a caller that gave no line.
+    pub(crate) fn unread(&self, caller: u32) -> Option<&Unread> {
+        self.unread.get(&caller)
+    }
+}
+
+fn make_room<T>(children: &mut HashMap<u32, T>) {
+    if children.len() >= MAX_CHILDREN {
+        children.clear();
+    }
+}
+
+/// The thread that reads.
+#[derive(Debug)]
+struct Reading {
+    to_read: Option<SyncSender<(u32, u64)>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Answer {
+    Read { child: u32, frames: Vec<Frame> },
+    Unread { caller: u32, language: Language, why: String },
+}
+
+impl Reading {
+    fn start() -> Option<Self> {
+        let (to_read, requests) = mpsc::sync_channel::<(u32, u64)>(MAX_WAITING);
+        let (answer, answers) = mpsc::channel();
+        let thread = thread::Builder::new().name("lines".to_owned()).spawn(move || {
+            read_all(&requests, &answer);
+        });
+        Some(Self { to_read: Some(to_read), answers, thread: Some(thread.ok()?) })
+    }
+
+    fn ask(&self, caller: u32, stack_pointer: u64) {
+        if let Some(to_read) = &self.to_read {
+            // A full queue: the next creation is read instead.
+            let _ = to_read.try_send((caller, stack_pointer));
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.to_read = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panic was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read_all(requests: &Receiver<(u32, u64)>, answers: &Sender<Answer>) {
+    let mut readers = Readers::default();
+    for (caller, stack_pointer) in requests {
+        if let Some(answer) = readers.read(caller, stack_pointer)
+            && answers.send(answer).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// A process and the program in it: an exec replaces the program.
+type Program = (u32, u64, u64, u64);
+
+/// A reader for each program that was seen; `None` for one without an interpreter.
+#[derive(Default)]
+struct Readers {
+    known: HashMap<Program, Option<Reader>>,
+    second: Option<Instant>,
+    readings: u32,
+}
+
+impl Readers {
+    fn read(&mut self, caller: u32, stack_pointer: u64) -> Option<Answer> {
+        if !self.may_read() {
+            return None;
+        }
+        let program = program(caller)?;
+        if self.known.len() >= MAX_READERS && !self.known.contains_key(&program) {
+            self.known.clear();
+        }
+        let reader = self
+            .known
+            .entry(program)
+            .or_insert_with(|| Some(Reader::new(caller)?.with_limits(LIMITS)))
+            .as_ref()?;
+        Some(match read(reader, caller, stack_pointer) {
+            Ok((child, frames)) => {
+                Answer::Read { child, frames: of_the_user(frames).into_iter().map(Frame::from).collect() }
+            }
+            Err(why) => Answer::Unread { caller, language: reader.language(), why },
+        })
+    }
+
+    fn may_read(&mut self) -> bool {
+        if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
+            self.second = Some(Instant::now());
+            self.readings = 0;
+        }
+        self.readings += 1;
+        self.readings <= READINGS_PER_SECOND
+    }
+}
+
+/// The child that a caller waits for, and the caller's frames.
+fn read(
+    reader: &Reader,
+    caller: u32,
+    stack_pointer: u64,
+) -> Result<(u32, Vec<forkless_frames::Frame>), String> {
+    const GONE_ON: &str = "the program had gone on";
+    let (tid, wait) = Wait::soon(caller, stack_pointer).ok_or(GONE_ON)?;
+    let frames = reader.frames(tid).map_err(|why| why.to_string())?;
+    // Looked at last: what was read before is from this wait.
+    let is_it = wait.is_for_its_child(&frames) && Wait::now(caller, tid).is_some_and(|now| now == wait);
+    if is_it { Ok((wait.child, frames)) } else { Err(GONE_ON.to_owned()) }
+}
+
+fn program(pid: u32) -> Option<Program> {
+    let executable = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((pid, procfs::start_ticks(pid)?, executable.dev(), executable.ino()))
+}
+
+/// The thread whose stack the creation was on.
+fn thread_of(pid: u32, stack_pointer: u64) -> Option<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.take(MAX_THREADS);
+    let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    let distances = tids.filter_map(|tid| {
+        let pointer = Call::of(pid, tid)?.stack_pointer;
+        Some((pointer.abs_diff(stack_pointer), tid))
+    });
+    let (distance, tid) = distances.min()?;
+    (distance < SAME_STACK).then_some(tid)
+}
+
+/// The system call that a thread is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Call {
+    number: i64,
+    arguments: [u64; 2],
+    stack_pointer: u64,
+}
+
+impl Call {
+    fn of(pid: u32, tid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
+    }
+
+    /// "running", or: number, six arguments, stack pointer, program counter.
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |at: usize| u64::from_str_radix(words.get(at)?.strip_prefix("0x")?, 16).ok();
+        let number = words.first()?.parse().ok()?;
+        Some(Self { number, arguments: [value(1)?, value(2)?], stack_pointer: value(7)? })
+    }
+}
+
+/// A thread that is in a system call, and its youngest child.
+#[derive(Debug, PartialEq, Eq)]
+struct Wait {
+    call: Call,
+    child: u32,
+}
+
+impl Wait {
+    /// The thread whose stack the creation was on, when it waits. While it runs, in fork itself,
+    /// the kernel says nothing about it, and its child is not known.
+    fn soon(pid: u32, stack_pointer: u64) -> Option<(u32, Self)> {
+        (0..LOOKS).take_while(|_| procfs::runs(pid)).find_map(|look| {
+            if look > 0 {
+                thread::sleep(BETWEEN_LOOKS);
+            }
+            let tid = thread_of(pid, stack_pointer)?;
+            Some((tid, Self::now(pid, tid)?))
+        })
+    }
+
+    fn now(pid: u32, tid: u32) -> Option<Self> {
+        let call = Call::of(pid, tid).filter(|call| !creates(call.number))?;
+        // In the order of their creation.
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok()?;
+        Some(Self { call, child: children.split_whitespace().next_back()?.parse().ok()? })
+    }
+
+    /// Whether the thread waits for the child. Elsewhere its lines are those of what came after.
+    fn is_for_its_child(&self, frames: &[forkless_frames::Frame]) -> bool {
+        let [first, second] = self.call.arguments;
+        // As the caller counts, in its container.
+        let is_child =
+            |number: u64| procfs::own_number(self.child).is_some_and(|own| u64::from(own) == number);
+        match self.call.number {
+            libc::SYS_wait4 => first as i32 <= 0 || is_child(first),
+            libc::SYS_waitid => first != u64::from(libc::P_PID) || is_child(second),
+            // It reads what its child prints, or polls for that. A server polls for anything, so
+            // the frames must say that a child is waited for.
+            number => frames.first().is_some_and(|frame| match frame.language {
+                Language::Python | Language::JavaScript => {
+                    frames.iter().any(|frame| starts_children(&frame.file))
+                }
+                // Up to 3.2 a thread of its own waits for children, and the caller for that.
+                Language::Ruby => [libc::SYS_read, libc::SYS_ppoll, libc::SYS_futex].contains(&number),
+                _ => number == libc::SYS_read,
+            }),
+        }
+    }
+}
+
+/// Whether a system call, by its number, creates a process.
+fn creates(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    const CREATE: &[i64] = &[libc::SYS_clone, libc::SYS_clone3, libc::SYS_fork, libc::SYS_vfork];
+    #[cfg(not(target_arch = "x86_64"))]
+    const CREATE: &[i64] = &[libc::SYS_clone, libc::SYS_clone3];
+    CREATE.contains(&number)
+}
+
+/// Whether a file is the part of a standard library that starts programs and waits for them.
+fn starts_children(file: &str) -> bool {
+    file.ends_with("/subprocess.py") || file.starts_with("node:") && file.ends_with("child_process")
+}
+
+/// Without the inner frames of the language's own library.
+fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<forkless_frames::Frame> {
+    let user = frames.iter().position(|frame| !is_library(&frame.file)).unwrap_or(0);
+    frames.into_iter().skip(user).collect()
+}
+
+fn is_library(file: &str) -> bool {
+    let inside = ["/lib/python3", "/lib/ruby/", "/ruby/vendor_ruby/", "/perl5/", "/share/perl/", "/php/"];
+    file.starts_with("node:") || file.starts_with('<') || inside.iter().any(|part| file.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, file: &str) -> forkless_frames::Frame {
+        let (function, file) = (function.to_owned(), file.to_owned());
+        forkless_frames::Frame { function, file, line: Some(7), language: Language::Python }
+    }
+
+    #[test]
+    fn the_languages_own_library_is_not_the_users_line() {
+        let frames = vec![
+            frame("_execute_child", "/usr/lib/python3.11/subprocess.py"),
+            frame("run", "/usr/lib/python3.11/subprocess.py"),
+            frame("start", "/srv/app.py"),
+            frame("run", "/usr/lib/python3.11/threading.py"),
+        ];
+        assert_eq!(of_the_user(frames.clone()), frames[2..]);
+        assert_eq!(of_the_user(frames[..2].to_vec()), frames[..2]);
+    }
+
+    #[test]
+    fn a_wait_for_an_older_child_is_another_creations() {
+        let call = |number, first| Call { number, arguments: [first, 0], stack_pointer: 0 };
+        let own = std::process::id();
+        let waits = |call| Wait { call, child: own }.is_for_its_child(&[frame("start", "/srv/app.py")]);
+        assert!(waits(call(libc::SYS_wait4, u64::from(u32::MAX))));
+        assert!(waits(call(libc::SYS_wait4, u64::from(procfs::own_number(own).expect("we are there")))));
+        assert!(!waits(call(libc::SYS_wait4, 1)));
+        assert!(!waits(call(libc::SYS_read, 1)), "Python reads anything");
+        let in_subprocess = [frame("wait", "/usr/lib/python3.11/subprocess.py")];
+        let wait = Wait { call: call(libc::SYS_read, 1), child: own };
+        assert!(wait.is_for_its_child(&in_subprocess));
+    }
+
+    #[test]
+    fn a_system_calls_line_has_arguments_and_a_stack_pointer() {
+        let line = "61 0xffffffff 0x7ffd10 0x0 0x0 0x8 0x40 0x7ffcff 0x7f45\n";
+        let call = Call { number: 61, arguments: [0xffff_ffff, 0x7f_fd10], stack_pointer: 0x7f_fcff };
+        assert_eq!(Call::parse(line), Some(call));
+        assert_eq!(Call::parse("running\n"), None);
+        assert_eq!(Call::parse("-1 0x7ffd 0x7f\n"), None);
+    }
+
+    /// The child may end before its caller's lines are read, or after.
+    #[test]
+    fn lines_find_their_creation_whichever_comes_first() {
+        let (to_answer, answers) = mpsc::channel();
+        let reading = Some(Reading { to_read: None, answers, thread: None });
+        let mut lines = Lines { reading, ..Lines::default() };
+        let creation = |child| Creation { child, ..Creation::unseen() };
+        let read = |child| Answer::Read { child, frames: vec![Frame::from(frame("start", "/srv/app.py"))] };
+        assert!(lines.ended(&creation(1)).is_empty());
+        to_answer.send(read(1)).expect("it listens");
+        to_answer.send(read(2)).expect("it listens");
+        let unread = || Answer::Unread { caller: 9, language: Language::Ruby, why: "why".to_owned() };
+        to_answer.send(unread()).expect("it listens");
+        to_answer.send(unread()).expect("it listens");
+        assert_eq!(lines.ended(&creation(3)).len(), 1, "of child 1");
+        assert_eq!(lines.ended(&creation(2)).len(), 1);
+        assert!(lines.ended(&creation(2)).is_empty());
+        assert_eq!(lines.unread(9), Some(&Unread { language: "Ruby", count: 2, why: "why".to_owned() }));
+    }
+}
