@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use forkless_frames::{Frame, Language, Limits, Reader, Why};
@@ -15,9 +16,14 @@ fn fixture(name: &str) -> PathBuf {
     folder.canonicalize().expect("the folder of fixtures").join(name)
 }
 
+/// How long a program may take, its reading included.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// A program whose child stands. It is ended with all that it started.
 struct Standing {
     child: Child,
+    /// Dropping it takes the time limit away.
+    _limit: Sender<()>,
     _messages: BufReader<ChildStderr>,
 }
 
@@ -36,8 +42,8 @@ fn end(group: libc::pid_t) {
 }
 
 impl Standing {
-    /// Starts a program and waits until its child says that it stands. `timeout` ends a program
-    /// that never does.
+    /// Starts a program and waits until its child says that it stands. A program that never does
+    /// is ended.
     fn start(arguments: &[&str], program: &Path) -> Self {
         let [interpreter, options @ ..] = arguments else { panic!("no interpreter") };
         let mut child = Command::new(interpreter)
@@ -50,13 +56,20 @@ impl Standing {
             .stderr(Stdio::piped())
             .spawn()
             .expect("an interpreter that was found");
+        let group = libc::pid_t::try_from(child.id()).expect("a pid");
+        let (limit, lifted) = mpsc::channel();
+        std::thread::spawn(move || {
+            if lifted.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {
+                end(group);
+            }
+        });
         let mut messages = BufReader::new(child.stderr.take().expect("piped"));
         let mut said = String::new();
         while !said.ends_with("standing\n") {
             let read = messages.read_line(&mut said).expect("text");
             assert!(read > 0, "{} ended and said: {said}", program.display());
         }
-        Self { child, _messages: messages }
+        Self { child, _limit: limit, _messages: messages }
     }
 
     fn threads(&self) -> Vec<u32> {
