@@ -10,6 +10,7 @@ use crate::event::{Event, Totals};
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
 use crate::perf::PerfWatch;
+use crate::remedy::StartedProgram;
 use crate::sampler::Sampler;
 use crate::target::WatchTarget;
 use crate::tier::Tier;
@@ -23,6 +24,8 @@ const TICK: Duration = Duration::from_secs(1);
 pub struct Diagnosis {
     source: TierWatch,
     limits: Vec<String>,
+    /// The command that the watch runs.
+    command: Option<StartedProgram>,
     collected: Collected,
     model: CostModel,
     thresholds: Thresholds,
@@ -86,17 +89,6 @@ impl TierWatch {
     }
 }
 
-impl TierWatch {
-    /// The pid of the command, if the target is a command.
-    fn command_pid(&self) -> Option<u32> {
-        match self {
-            Self::Bpf(watch) => watch.command_pid(),
-            Self::Perf(watch) => watch.command_pid(),
-            Self::Procfs(sampler) => sampler.command_pid(),
-        }
-    }
-}
-
 /// Creations by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CreationCounts {
@@ -132,6 +124,8 @@ pub struct DiagnosisReport {
     pub model: CostModel,
     /// The largest saving first.
     pub findings: Vec<Finding>,
+    /// The command that was run and watched, if one was.
+    pub command: Option<StartedProgram>,
 }
 
 impl Diagnosis {
@@ -151,12 +145,23 @@ impl Diagnosis {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
         let (source, limits) = TierWatch::start(options)?;
-        if let (WatchTarget::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
-            collected.command(pid, argv);
-        }
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
-        Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })
+        let command = match &options.target {
+            WatchTarget::Command(argv) => Some(StartedProgram::of_command(argv)),
+            _ => None,
+        };
+        Ok(Self {
+            source,
+            limits,
+            command,
+            collected,
+            model,
+            thresholds,
+            system_calls,
+            begin: now,
+            ticked: now,
+        })
     }
 
     /// Whether the target is a command that has ended.
@@ -269,6 +274,7 @@ impl Diagnosis {
             groups: &groups,
             namesakes: &namesakes,
             model: &self.model,
+            command: self.command.as_ref(),
             thresholds: self.thresholds,
             window_ns: window.as_nanos() as f64,
         };
@@ -282,6 +288,7 @@ impl Diagnosis {
             thresholds: self.thresholds,
             model: self.model,
             findings: finding::all(&context),
+            command: self.command.clone(),
         })
     }
 

@@ -1,8 +1,9 @@
 //! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
 //! is interpreted here.
 
-use crate::creation::{Creation, Place};
-use crate::ring::{RawCall, RawCallKey, RawStackHead};
+use crate::creation::{Creation, Place, ProgramKey};
+use crate::program::KnownProgram;
+use crate::ring::{self, RawCall, RawCallKey, RawProgram, RawStackHead};
 
 /// One report of a watch.
 #[derive(Debug)]
@@ -12,6 +13,32 @@ pub enum Event {
     Created(Box<Creation>),
     /// The top of the stack at a system call.
     Stack(StackTop),
+    /// The program that a creating process is, before its first creation is reported.
+    Program(SeenProgram),
+}
+
+/// A program as it was at a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenProgram {
+    pub(crate) key: ProgramKey,
+    pub(crate) known: KnownProgram,
+    /// Whether its arguments were too long to be seen in whole.
+    pub(crate) cut: bool,
+}
+
+impl SeenProgram {
+    pub(crate) fn from_raw(raw: &RawProgram) -> Self {
+        let bytes = &raw.argv[..(raw.argv_bytes as usize).min(raw.argv.len())];
+        let (arguments, cut) = ring::arguments(bytes);
+        let path = ring::text(&raw.path);
+        let known = KnownProgram {
+            comm: ring::text(&raw.comm),
+            path: (!path.is_empty()).then_some(path),
+            arguments,
+            ..KnownProgram::default()
+        };
+        Self { key: ProgramKey { pid: raw.tgid, image: raw.image }, known, cut }
+    }
 }
 
 /// The top of a user stack. It must be unwound while the process exists.
@@ -19,7 +46,7 @@ pub enum Event {
 pub struct StackTop {
     /// The place.
     pub site: Place,
-    /// Class of the system call; 0 for a creation.
+    /// Class of the system call, or that of a creation.
     pub class: u16,
     /// The stack pointer at the system call.
     pub sp: u64,

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::creation::Creation;
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, Event, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, Event, SeenProgram, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, RingItem};
 use crate::target::{ResolvedTarget, WatchTarget};
@@ -193,11 +193,6 @@ impl Watch {
         limits
     }
 
-    /// The pid of the command, if the target is a command.
-    pub(crate) fn command_pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
-    }
-
     /// The tier in use.
     pub(crate) fn tier(&self) -> Tier {
         self.tier
@@ -232,6 +227,7 @@ impl Watch {
         while let Some(item) = self.ring.next() {
             match RingItem::decode(&item) {
                 Some(RingItem::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
+                Some(RingItem::Program(raw)) => sink(Event::Program(SeenProgram::from_raw(&raw))),
                 Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }

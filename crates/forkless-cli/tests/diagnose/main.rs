@@ -8,6 +8,7 @@
 mod findings;
 mod healthy;
 mod log;
+mod names;
 mod outputs;
 mod real;
 mod repair;
@@ -28,6 +29,7 @@ fn main() {
     let mut trials: Vec<Trial> = Vec::new();
     log::add(&mut trials);
     findings::add(&mut trials);
+    names::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

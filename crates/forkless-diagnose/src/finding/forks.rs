@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time};
 use crate::collect::{Group, Outcome, speculated_from};
-use crate::creation::Place;
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
-use crate::procfs::ProcessName;
+use crate::program::ProcessName;
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
 /// Groups of one process name, outcome and stack: a prefork server's workers have one place.
 struct Merged {
     process: ProcessName,
-    pids: Vec<u32>,
+    programs: Vec<ProgramKey>,
     stack: Vec<Frame>,
     group: Group,
     /// How many of its creations had no stack.
@@ -46,7 +46,7 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         .collect();
     places.sort_by_key(|(site, _)| **site);
     for (site, group) in places {
-        let process = context.name(site.pid, &group.comm);
+        let process = context.name(site.program(), &group.comm);
         // If samples show several stacks for one place, it is filed under the most frequent.
         // The samples are too few to split counts by.
         let stack = context.stack(site);
@@ -54,13 +54,13 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         let key = (label(&process), process.cgroup.clone(), stack.clone(), starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
             process,
-            pids: Vec::new(),
+            programs: Vec::new(),
             stack,
             group: Group::default(),
             unplaced: 0,
         });
-        if !entry.pids.contains(&site.pid) {
-            entry.pids.push(site.pid);
+        if !entry.programs.contains(&site.program()) {
+            entry.programs.push(site.program());
         }
         entry.group.merge(group);
     }
@@ -87,7 +87,7 @@ fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
             && let Some(place) = merged.get_mut(&known)
         {
             place.unplaced += gone.group.count;
-            place.pids.extend(gone.pids);
+            place.programs.extend(gone.programs);
             place.group.merge(&gone.group);
         }
     }
@@ -107,7 +107,7 @@ struct Copied {
 }
 
 fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
-    let history = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid));
+    let history = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
     let huge_share = history.map(|history| history.last.huge_share());
     let huge_bytes = merged.group.anon.mean * huge_share.unwrap_or(0.0);
     Copied {
@@ -120,8 +120,7 @@ fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
 /// its first fork, without telling which fork caused them. So each fork of the process gets the
 /// same share.
 fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
-    let (copied, reused) = merged
-        .pids
+    let (copied, reused) = super::processes(&merged.programs)
         .iter()
         .filter_map(|pid| context.collected.faults.get(pid))
         .fold((0, 0), |sum, faults| (sum.0 + faults.0, sum.1 + faults.1));
@@ -132,7 +131,7 @@ fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
 
 /// The number of faults, if they were counted. The lower tiers do not count them.
 fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
-    let counted = merged.pids.iter().any(|pid| context.collected.faults.contains_key(pid));
+    let counted = merged.programs.iter().any(|program| context.collected.faults.contains_key(&program.pid));
     let (copied, reused) = faults(context, merged);
     counted.then(|| {
         evidence(
@@ -144,10 +143,11 @@ fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
 
 /// The number of all full forks of these processes, of other places and outcomes too.
 fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
+    let processes = super::processes(&merged.programs);
     let of_these = context
         .groups
         .iter()
-        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && merged.pids.contains(&site.pid))
+        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && processes.contains(&site.pid))
         .map(|(_, group)| group.count)
         .sum::<u64>();
     of_these.max(1)
@@ -227,8 +227,11 @@ fn fork_times(call: Estimate, group: &Group, execs: bool) -> ForkTimes {
 /// interval (two standard deviations of the count) would be wider than half the figure.
 fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     const ENOUGH: u64 = 16;
-    let samples: u64 =
-        merged.pids.iter().filter_map(|pid| context.collected.samples.get(pid)).map(|s| s.creating).sum();
+    let samples: u64 = super::processes(&merged.programs)
+        .iter()
+        .filter_map(|pid| context.collected.samples.get(pid))
+        .map(|s| s.creating)
+        .sum();
     if samples < ENOUGH {
         return None;
     }
@@ -346,10 +349,16 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         explanation: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
         remedy: treatment(merged).map_or(Remedy::Change, |treatment| Remedy::Run {
             treatment,
-            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.pids, exe)),
+            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe)),
         }),
         saving_in_caller_ns: in_caller,
-        ..context.finding(FindingKind::FullForkThenExec, &merged.process, &merged.pids, count, saving_each)
+        ..context.finding(
+            FindingKind::FullForkThenExec,
+            &merged.process,
+            &merged.programs,
+            count,
+            saving_each,
+        )
     })
 }
 
@@ -378,7 +387,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let name = label(&merged.process);
     let mut list = vec![evidence(how, interval(call))];
     list.extend(memory_evidence(group, &pages));
-    if let Some(history) = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid))
+    if let Some(history) = merged.programs.iter().find_map(|program| context.collected.pages.get(program))
         && history.last.anon_huge < history.first.anon_huge
     {
         list.push(evidence(
@@ -397,8 +406,10 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     ));
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
     list.extend(merged.unplaced_evidence());
-    let refuses =
-        merged.pids.iter().any(|pid| context.collected.pages.get(pid).is_some_and(|p| p.refuses_huge));
+    let refuses = merged
+        .programs
+        .iter()
+        .any(|program| context.collected.pages.get(program).is_some_and(|p| p.refuses_huge));
     if refuses {
         list.push(evidence(
             "the program has turned transparent huge pages off for itself",
@@ -425,16 +436,22 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         explanation:
             "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
                 .to_owned(),
-        remedy: match (living(&merged.pids), &merged.process.exe) {
+        remedy: match (living(&merged.programs), &merged.process.exe) {
             (Some(pid), _) => Remedy::Repair { pid },
             (None, Some(exe)) => Remedy::Run {
                 treatment: Treatment::UseHugePages,
-                program: Some(context.program(&merged.pids, exe)),
+                program: Some(context.program(&merged.programs, exe)),
             },
             (None, None) => Remedy::Change,
         },
         saving_in_caller_ns: saving_each,
-        ..context.finding(FindingKind::ForkOfSmallPages, &merged.process, &merged.pids, count, saving_each)
+        ..context.finding(
+            FindingKind::ForkOfSmallPages,
+            &merged.process,
+            &merged.programs,
+            count,
+            saving_each,
+        )
     })
 }
 
@@ -444,6 +461,7 @@ mod tests {
     use crate::collect::Collected;
     use crate::finding::Thresholds;
     use crate::model::CostModel;
+    use crate::program::KnownProgram;
 
     fn exact(ns: f64) -> Estimate {
         Estimate { low: ns, mid: ns, high: ns }
@@ -465,7 +483,7 @@ mod tests {
     }
 
     fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let site = Place { pid: 1, nr: 56, ip: 1, word: 0 };
+        let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
         group.anon.add(anon_bytes);
@@ -475,6 +493,7 @@ mod tests {
             groups: &groups,
             namesakes: &HashMap::new(),
             model,
+            command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
@@ -485,7 +504,7 @@ mod tests {
     /// ms too much.
     #[test]
     fn the_faults_of_a_process_are_shared_by_all_its_forks() {
-        let site = |ip| Place { pid: 1, nr: 56, ip, word: 0 };
+        let site = |ip| Place { pid: 1, nr: 56, ip, word: 0, image: 0 };
         let group = |count| Group { count, ..Group::default() };
         let groups = HashMap::from([
             ((site(1), Outcome::ForkThenExec), group(1)),
@@ -498,6 +517,7 @@ mod tests {
             groups: &groups,
             namesakes: &HashMap::new(),
             model: &CostModel::default(),
+            command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
@@ -514,7 +534,7 @@ mod tests {
     /// and were findings of their own.
     #[test]
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
-        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0 };
+        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
         // Another place of the same program starts another program.
         let mut sed = group(7);
@@ -526,9 +546,14 @@ mod tests {
             ((site(4), Outcome::ForkThenExec), sed),
         ]);
         let mut collected = Collected::new();
-        let bash = ProcessName { comm: "bash".into(), exe: Some("/bin/bash".into()), cgroup: None };
-        collected.names.insert(1, bash);
-        collected.names.insert(2, ProcessName { comm: "bash".into(), ..ProcessName::default() });
+        let told = |pid, exe: Option<&str>| {
+            let exe = exe.map(str::to_owned);
+            let known = KnownProgram { comm: "bash".into(), exe, ..KnownProgram::default() };
+            let key = ProgramKey::last_of(pid);
+            crate::Event::Program(crate::SeenProgram { key, known, cut: false })
+        };
+        collected.event(told(1, Some("/bin/bash")));
+        collected.event(told(2, None));
         let frame = Frame {
             function: Some("make_child".into()),
             offset: 1,
@@ -542,13 +567,14 @@ mod tests {
             groups: &groups,
             namesakes: &namesakes,
             model: &CostModel::default(),
+            command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
         let mut found = merge(&context, Outcome::ForkThenExec);
         found.sort_by_key(|merged| merged.group.count);
         let counts: Vec<_> =
-            found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.pids.len())).collect();
+            found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.programs.len())).collect();
         assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
     }
 

@@ -12,10 +12,11 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::collect::{Collected, Group, Outcome};
-use crate::creation::Place;
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::model::CostModel;
-use crate::procfs::ProcessName;
+use crate::procfs;
+use crate::program::{KnownProgram, ProcessName};
 use crate::remedy::{FollowUp, Remedy, StartedProgram};
 use crate::stack::Frame;
 
@@ -159,14 +160,24 @@ impl Default for Thresholds {
     }
 }
 
-/// A process that still runs. A zombie does not, such as a watched command after its end.
-fn living(pids: &[u32]) -> Option<u32> {
-    pids.iter().copied().find(|pid| crate::procfs::runs(*pid))
+/// A process that still runs, and still is the program. A zombie does not, such as a watched
+/// command after its end.
+fn living(programs: &[ProgramKey]) -> Option<u32> {
+    let runs = |program: &ProgramKey| procfs::runs(program.pid) && procfs::is_still(*program) != Some(false);
+    programs.iter().find(|program| runs(program)).map(|program| program.pid)
+}
+
+/// The processes of these programs.
+fn processes(programs: &[ProgramKey]) -> Vec<u32> {
+    let mut pids: Vec<u32> = programs.iter().map(|program| program.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }
 
 /// Another diagnosis, of a process that still runs.
-fn diagnose_again(pids: &[u32]) -> FollowUp {
-    FollowUp::Diagnose { pid: living(pids) }
+fn diagnose_again(programs: &[ProgramKey]) -> FollowUp {
+    FollowUp::Diagnose { pid: living(programs) }
 }
 
 /// By thread leader's name: the program of all processes of that name, or `None` if they differ.
@@ -175,11 +186,11 @@ pub(crate) type Namesakes<'c> = HashMap<&'c str, Option<&'c ProcessName>>;
 /// Finds the programs of processes by the thread leader's name.
 pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
     let mut by_name: Namesakes<'_> = HashMap::new();
-    for name in collected.names.values().filter(|name| name.exe.is_some()) {
-        by_name
-            .entry(&name.comm)
-            .and_modify(|known| *known = known.filter(|first| *first == name))
-            .or_insert(Some(name));
+    for name in collected.programs.names().filter(|name| name.exe.is_some()) {
+        let alike = |first: &&ProcessName| {
+            (&first.exe, &first.name, &first.cgroup) == (&name.exe, &name.name, &name.cgroup)
+        };
+        by_name.entry(&name.comm).and_modify(|known| *known = known.filter(alike)).or_insert(Some(name));
     }
     by_name
 }
@@ -190,6 +201,8 @@ pub(crate) struct Context<'c> {
     pub(crate) groups: &'c HashMap<(Place, Outcome), Group>,
     pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) model: &'c CostModel,
+    /// The command that is watched: a remedy is applied to it, and reaches what it starts.
+    pub(crate) command: Option<&'c StartedProgram>,
     pub(crate) thresholds: Thresholds,
     pub(crate) window_ns: f64,
 }
@@ -201,7 +214,7 @@ impl Context<'_> {
         &self,
         kind: FindingKind,
         process: &ProcessName,
-        pids: &[u32],
+        programs: &[ProgramKey],
         count: u64,
         saving_each: Estimate,
     ) -> Finding {
@@ -209,8 +222,8 @@ impl Context<'_> {
             kind,
             title: String::new(),
             process: process.clone(),
-            pid: pids.first().copied().unwrap_or(0),
-            processes: pids.len() as u64,
+            pid: programs.first().map_or(0, |program| program.pid),
+            processes: processes(programs).len() as u64,
             call_site: Vec::new(),
             count,
             per_second: self.per_second(count),
@@ -223,22 +236,20 @@ impl Context<'_> {
             saving_each_ns: saving_each,
             saving_in_caller_ns: Estimate::default(),
             saving_share: self.shares(saving_each, count),
-            check: diagnose_again(pids),
+            check: diagnose_again(programs),
         }
     }
 
-    pub(crate) fn name(&self, pid: u32, comm: &str) -> ProcessName {
-        match self.collected.names.get(&pid) {
-            Some(name) if name.exe.is_some() => name.clone(),
+    pub(crate) fn name(&self, program: ProgramKey, comm: &str) -> ProcessName {
+        match self.collected.programs.name(program) {
+            Some(name) if name.exe.is_some() || !name.arguments.is_empty() => name.clone(),
             // The process was gone. Others of its name tell its program if all of them have the
             // same.
             gone => {
                 let comm = gone.map_or(comm, |name| name.comm.as_str());
                 let alike = self.namesakes.get(comm).copied().flatten();
-                alike.cloned().unwrap_or_else(|| ProcessName {
-                    comm: comm.to_owned(),
-                    exe: None,
-                    cgroup: None,
+                alike.cloned().unwrap_or_else(|| {
+                    KnownProgram { comm: comm.to_owned(), ..KnownProgram::default() }.name()
                 })
             }
         }
@@ -257,9 +268,13 @@ impl Context<'_> {
         each.times(count as f64 / self.window_ns)
     }
 
-    /// The program of these processes, with the first invocation that can be spelled.
-    pub(crate) fn program(&self, pids: &[u32], name: &str) -> StartedProgram {
-        let known = pids.iter().filter_map(|pid| self.collected.invocations.get(pid));
+    /// The program that a remedy starts: the watched command, else the program of these processes,
+    /// with the first invocation that can be spelled.
+    pub(crate) fn program(&self, programs: &[ProgramKey], name: &str) -> StartedProgram {
+        if let Some(command) = self.command {
+            return command.clone();
+        }
+        let known = programs.iter().filter_map(|program| self.collected.programs.invocation(*program));
         let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
         StartedProgram { name: name.to_owned(), invocation }
     }
@@ -296,11 +311,9 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// A process's name in reports: its program's file name, else the thread leader's name.
+/// A process's name in reports.
 pub(crate) fn label(name: &ProcessName) -> String {
-    name.exe
-        .as_deref()
-        .map_or_else(|| name.comm.clone(), |exe| exe.rsplit('/').next().unwrap_or(exe).to_owned())
+    name.name.clone()
 }
 
 /// All findings, the largest saving first.

@@ -171,11 +171,6 @@ impl PerfWatch {
         self.command.as_ref().is_some_and(command::has_ended)
     }
 
-    /// The pid of the command, if the target is a command.
-    pub(crate) fn command_pid(&self) -> Option<u32> {
-        self.command.as_ref().map(Child::id)
-    }
-
     pub(crate) fn totals(&self) -> Totals {
         self.follow.totals()
     }
@@ -259,11 +254,17 @@ impl PerfWatch {
         }
         // A busy caller's memory is read once.
         let mut memories = HashMap::new();
+        // By process: where its last exec of this drain waits. /proc has the arguments of the last
+        // one only.
+        let mut execs: HashMap<u32, usize> = HashMap::new();
         for ring in &mut self.rings {
             let source = ring.source;
             while let Some(mut record) = ring.next() {
                 match &mut record.what {
-                    PerfRecordKind::Exec { argv, .. } => *argv = procfs::arguments(record.process),
+                    PerfRecordKind::Exec { argv, image, .. } => {
+                        *argv = procfs::arguments(record.process);
+                        *image = procfs::arguments_at(record.process);
+                    }
                     PerfRecordKind::Fork { child, child_process, memory } if child == child_process => {
                         let caller = record.process;
                         *memory = *memories.entry(caller).or_insert_with(|| procfs::memory_of(caller));
@@ -280,7 +281,27 @@ impl PerfWatch {
                     // Lost stacks and CPU samples do no harm: they are samples.
                     PerfRecord { what: PerfRecordKind::Lost(_), .. } => {}
                     // Process 0 is the idle task, or a process outside our pid namespace.
-                    record if record.process != self.own && record.process != 0 => self.waiting.push(record),
+                    record if record.process != self.own && record.process != 0 => {
+                        let is_exec = matches!(record.what, PerfRecordKind::Exec { .. });
+                        let process = record.process;
+                        self.waiting.push(record);
+                        if is_exec {
+                            let last = self.waiting.len() - 1;
+                            let before = execs.insert(process, last).map(|before| {
+                                if self.waiting[before].time < self.waiting[last].time {
+                                    before
+                                } else {
+                                    last
+                                }
+                            });
+                            if let Some(PerfRecordKind::Exec { argv, image, .. }) =
+                                before.map(|before| &mut self.waiting[before].what)
+                            {
+                                argv.clear();
+                                *image = None;
+                            }
+                        }
+                    }
                     _ => {}
                 }
             }

@@ -40,14 +40,14 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
                 }
                 @for limit in &report.limits { p { b { "Limited:" } " " (limit) } }
                 @if report.findings.is_empty() { p { "Nothing found." } }
-                @for finding in &report.findings { (section(finding, most)) }
+                @for finding in &report.findings { (section(report, finding, most)) }
             }
         }
     };
     writeln!(out, "{}", page.into_string())
 }
 
-fn section(f: &Finding, most: f64) -> Markup {
+fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
     let ns = |ns: f64| duration(ns.max(0.0) as u64);
     let mut entries = vec![
         (
@@ -64,7 +64,7 @@ fn section(f: &Finding, most: f64) -> Markup {
                 "pid {}{} {}",
                 f.pid,
                 if f.processes > 1 { format!(" and {} more,", f.processes - 1) } else { ",".to_owned() },
-                f.process.exe.as_deref().unwrap_or(&f.process.comm)
+                f.process.exe.as_deref().unwrap_or(&f.process.name)
             ),
         ),
         (
@@ -80,7 +80,7 @@ fn section(f: &Finding, most: f64) -> Markup {
         ),
         ("because", f.reason.clone()),
         ("remedy", remedy::sentence(f)),
-        ("command", remedy::command(f)),
+        ("command", remedy::command(report, f)),
     ];
     entries.extend(f.evidence.iter().map(|fact| ("evidence", format!("{}: {}", fact.what, fact.value))));
     let stack = f.call_site.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");

@@ -50,7 +50,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             .map(|finding| JsonFinding {
                 finding,
                 remedy: remedy::sentence(finding),
-                command: remedy::command(finding),
+                command: remedy::command(report, finding),
             })
             .collect(),
     };

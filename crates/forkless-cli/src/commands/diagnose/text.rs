@@ -42,7 +42,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
     for (rank, finding) in report.findings.iter().enumerate() {
         writeln!(out)?;
         let mut text = Vec::new();
-        print_finding(&mut text, rank + 1, finding)?;
+        print_finding(&mut text, rank + 1, report, finding)?;
         out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
     }
     Ok(())
@@ -58,7 +58,7 @@ fn plain(text: &str) -> String {
     plain
 }
 
-fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<()> {
+fn print_finding(out: &mut impl Write, rank: usize, report: &DiagnosisReport, f: &Finding) -> io::Result<()> {
     writeln!(out, "{rank}. {}", f.title)?;
     let mut who = format!("pid {}", f.pid);
     if f.processes > 1 {
@@ -67,8 +67,11 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
     if let Some(exe) = &f.process.exe {
         who += &format!(", {exe}");
     }
-    if let Some(cgroup) = f.process.cgroup.as_ref().filter(|cgroup| *cgroup != "/") {
-        who += &format!(", cgroup {cgroup}");
+    if let Some(container) = &f.process.container {
+        who += &format!(", container {container}");
+    }
+    if let Some(unit) = &f.process.unit {
+        who += &format!(", unit {unit}");
     }
     writeln!(out, "   who      {who}")?;
     // Faults may not have been counted: a 0 would say that there were none.
@@ -109,7 +112,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         },
         range(f.saving_share, percent)
     )?;
-    writeln!(out, "   command  {}", remedy::command(f))
+    writeln!(out, "   command  {}", remedy::command(report, f))
 }
 
 fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
