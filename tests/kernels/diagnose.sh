@@ -218,7 +218,7 @@ check_5_10() {
 	expect "no BPF tier is said to work" '^tier: BPF with tracepoints.*: not here: .*need Linux 5\.15'
 	expect "nor by doctor" '^ *"detail": ".*they need Linux 5\.15'
 	if grep -aqE '^tier: BPF .*works' "$log"; then fail "a BPF tier is said to work"; fi
-	expect "full forks that exec, 5 of 5, through perf events" '"tier":"perf","limits":\["no BPF: [^"]*need Linux 5\.15.*"full_fork_then_exec":5.*"count":5,'
+	expect "full forks that exec, 5 of 5, through perf events" '"tier":"perf","refused":\[{"tier":"bpf_tracepoints","why":"[^"]*need Linux 5\.15.*"full_fork_then_exec":5.*"count":5,'
 	check_others
 }
 

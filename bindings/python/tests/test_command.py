@@ -103,7 +103,7 @@ def _finding(title):
     return {
         "kind": "full_fork_then_exec",
         "title": title,
-        "process": {"comm": "python3", "exe": "/usr/bin/python3", "cgroup": "/"},
+        "process": {"name": "python3", "comm": "python3", "exe": "/usr/bin/python3", "cgroup": "/"},
         "pid": 7,
         "processes": 2,
         "call_site": [

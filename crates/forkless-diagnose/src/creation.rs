@@ -299,8 +299,11 @@ pub struct Creation {
     /// The path of the last failed exec.
     pub exec_failed_path: Option<String>,
     /// Write-protect faults of the child, before its exec, that copied a page.
+    // Not serialised: a watch that hands out single creations does not count faults.
+    #[serde(skip)]
     pub child_copied: u64,
     /// Such faults that could reuse the page.
+    #[serde(skip)]
     pub child_reused: u64,
     /// How it ended.
     pub end: ChildEnd,

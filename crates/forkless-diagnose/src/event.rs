@@ -71,19 +71,21 @@ impl StackTop {
     }
 }
 
-/// Everything the kernel side counted and lost.
+/// Everything the kernel side counted and lost. `None` is a number that the tier does not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
     /// Process creations.
     pub creations: u64,
     /// Thread creations.
-    pub threads: u64,
-    /// Creations and stacks lost because the ring was full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
+    /// Creations, programs and stacks lost because the ring was full.
     pub lost_ring: u64,
     /// Creations lost because too many children lived at once.
     pub lost_live: u64,
     /// System calls lost because the table of places was full.
-    pub lost_calls: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_calls: Option<u64>,
     /// Stacks dropped by the rate limit, or because too many waited for their symbols. Only stacks
     /// are lost by it.
     pub stacks_skipped: u64,
@@ -92,7 +94,7 @@ pub struct Totals {
 impl Totals {
     /// Events that are missing from the counts.
     pub fn lost(&self) -> u64 {
-        self.lost_ring + self.lost_live + self.lost_calls
+        self.lost_ring + self.lost_live + self.lost_calls.unwrap_or(0)
     }
 }
 

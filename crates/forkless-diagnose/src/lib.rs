@@ -32,6 +32,7 @@ mod ring;
 mod sampler;
 mod shell;
 mod stack;
+mod summary;
 mod symbol;
 mod target;
 #[cfg(test)]
@@ -41,7 +42,7 @@ mod watch;
 
 pub use creation::{CallerMemory, ChildEnd, CloneFlags, CreatingCall, Creation, CreationKind, Place};
 pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
-pub use error::WatchError;
+pub use error::{CAPABILITIES, WatchError};
 pub use estimate::Estimate;
 pub use event::{Event, SeenProgram, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
@@ -52,6 +53,7 @@ pub use program::ProcessName;
 pub use remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 pub use repair::{RepairError, RepairOptions, RepairReport, probe_repair, repair};
 pub use stack::{Frame, Sighting, Unwinder};
+pub use summary::{StartSummary, StarterSummary};
 pub use target::{ResolvedTarget, WatchTarget};
 pub use tier::Tier;
 pub use watch::{Watch, WatchOptions};

@@ -240,7 +240,11 @@ fn owners(cgroup: &str) -> (Option<String>, Option<String>) {
             container = Some(found);
             // What is inside of a container has units of its own.
             unit = None;
-        } else if part.ends_with(".service") || scope.is_some() || part.ends_with(".socket") {
+        } else if part.ends_with(".service")
+            || part.ends_with(".socket")
+            || scope.is_some_and(|s| s != "init")
+        {
+            // init.scope is systemd's own, and whatever runs in a container without systemd.
             unit = Some(part.to_owned());
         }
     }

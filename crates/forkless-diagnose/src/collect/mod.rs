@@ -7,6 +7,7 @@ mod naming;
 mod process;
 mod programs;
 mod start;
+mod starters;
 mod sums;
 
 use std::collections::{HashMap, HashSet};
@@ -20,6 +21,7 @@ use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
+pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
@@ -123,6 +125,7 @@ pub(crate) struct Collected {
     /// All creations, those without a group included.
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
+    starters: Starters,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
     /// The beginning of the watch, in the unit of processes' start times.
@@ -158,6 +161,7 @@ impl Collected {
             ungrouped: 0,
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
+            starters: Starters::default(),
             cgroups: CgroupNames::default(),
             sums: Sums::default(),
             began_ticks: procfs::ticks_since_boot(),
@@ -288,6 +292,7 @@ impl Collected {
         if let (false, Some(cgroup)) = (is_told, cgroup) {
             self.programs.in_cgroup(program, &cgroup);
         }
+        self.starters.add(self.programs.called(program, &creation.caller_comm), creation);
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
@@ -484,6 +489,15 @@ impl Collected {
         }
         place_the_unplaced(&mut groups);
         groups
+    }
+
+    /// The same for the programs that were started.
+    pub(crate) fn starters_with(&self, living: &[Creation]) -> Starters {
+        let mut starters = self.starters.clone();
+        for creation in living {
+            starters.add(self.programs.called(creation.site.program(), &creation.caller_comm), creation);
+        }
+        starters
     }
 
     /// Notes the CPU time that processes had used before the watch, so that shares refer to the

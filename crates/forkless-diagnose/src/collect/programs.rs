@@ -33,6 +33,11 @@ impl Programs {
         })
     }
 
+    /// What a program is called; by its thread leader's name if nothing else is known.
+    pub(super) fn called<'n>(&'n self, key: ProgramKey, comm: &'n str) -> &'n str {
+        self.name(key).map_or(comm, |name| name.name.as_str())
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &ProcessName> {
         self.names.values()
     }

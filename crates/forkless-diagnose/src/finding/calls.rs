@@ -119,12 +119,12 @@ fn finding(
     Some(Finding {
         title: text.title,
         call_site: stack,
-        cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: list,
         reason: text.reason,
         explanation: text.explanation,
         remedy: text.remedy,
-        saving_in_caller_ns: each,
+        saving_in_caller_ns: Some(each),
         check: text.check,
         ..context.finding(text.kind, &merged.process, &merged.programs, count, each)
     })
@@ -247,7 +247,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(each_read)
         ),
         call_site: context.stack(&merged.place.1),
-        cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: vec![
             evidence("buffered writes whose size is no multiple of 4096", count.to_string()),
             evidence("bytes a write", bytes.to_string()),
@@ -256,7 +256,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ],
         reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
         explanation: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size".to_owned(),
-        saving_in_caller_ns: saving_each,
+        saving_in_caller_ns: Some(saving_each),
         check: FollowUp::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
         ..context.finding(FindingKind::PartialBlockWrites, &merged.process, &merged.programs, count, saving_each)
     })

@@ -58,7 +58,7 @@ fn finding(
     let ns = saving_each.mid * count as f64;
     Finding {
         title: text.title,
-        cost: Cost { caller_ns: 0.0, child_ns: ns, faults_ns: 0.0, cpu_share: context.share(ns) },
+        cost: Cost { child_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: text.evidence,
         reason: text.reason.to_owned(),
         explanation: text.explanation.to_owned(),

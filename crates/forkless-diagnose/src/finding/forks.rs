@@ -129,11 +129,15 @@ fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
     (part(copied), part(reused))
 }
 
-/// The number of faults, if they were counted. The lower tiers do not count them.
+/// Whether the faults of these processes were counted. The lower tiers do not count them.
+fn counts_faults(context: &Context<'_>, merged: &Merged) -> bool {
+    merged.programs.iter().any(|program| context.collected.faults.contains_key(&program.pid))
+}
+
+/// The number of faults, if they were counted.
 fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
-    let counted = merged.programs.iter().any(|program| context.collected.faults.contains_key(&program.pid));
     let (copied, reused) = faults(context, merged);
-    counted.then(|| {
+    counts_faults(context, merged).then(|| {
         evidence(
             "write-protect faults of the caller afterwards",
             format!("{copied} copied a page, {reused} reused it"),
@@ -335,9 +339,9 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ),
         call_site: merged.stack.clone(),
         cost: Cost {
-            caller_ns,
-            child_ns,
-            faults_ns,
+            caller_ns: Some(caller_ns),
+            child_ns: Some(child_ns),
+            faults_ns: counts_faults(context, merged).then_some(faults_ns),
             cpu_share: context.share(caller_ns + child_ns + faults_ns),
         },
         fork_times: Some(fork_times(call, group, true)),
@@ -351,7 +355,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             treatment,
             program: merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe)),
         }),
-        saving_in_caller_ns: in_caller,
+        saving_in_caller_ns: Some(in_caller),
         ..context.finding(
             FindingKind::FullForkThenExec,
             &merged.process,
@@ -425,7 +429,12 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(call.mid)
         ),
         call_site: merged.stack.clone(),
-        cost: Cost { caller_ns, child_ns: 0.0, faults_ns, cpu_share: context.share(caller_ns + faults_ns) },
+        cost: Cost {
+            caller_ns: Some(caller_ns),
+            child_ns: None,
+            faults_ns: counts_faults(context, merged).then_some(faults_ns),
+            cpu_share: context.share(caller_ns + faults_ns),
+        },
         fork_times: Some(fork_times(call, group, false)),
         evidence: list,
         reason: format!(
@@ -444,7 +453,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             },
             (None, None) => Remedy::Change,
         },
-        saving_in_caller_ns: saving_each,
+        saving_in_caller_ns: Some(saving_each),
         ..context.finding(
             FindingKind::ForkOfSmallPages,
             &merged.process,

@@ -64,16 +64,20 @@ impl FindingKind {
     }
 }
 
-/// The cost of a finding, summed over the watch.
+/// The cost of a finding, summed over the watch. `None` is a part that was neither measured nor
+/// priced.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Nanoseconds spent in the calling threads.
-    pub caller_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller_ns: Option<f64>,
     /// Nanoseconds spent in the children, before they did anything of their own.
-    pub child_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child_ns: Option<f64>,
     /// Nanoseconds of the write-protect faults that followed in the caller: their count times the
     /// model's price.
-    pub faults_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults_ns: Option<f64>,
     /// All of it as a share of one CPU over the watch.
     pub cpu_share: f64,
 }
@@ -133,13 +137,30 @@ pub struct Finding {
     pub remedy: Remedy,
     /// Nanoseconds that the remedy saves at each occurrence, in the caller and the child together.
     pub saving_each_ns: Estimate,
-    /// The caller's part of it: its pause in the call, and its faults afterwards.
-    pub saving_in_caller_ns: Estimate,
+    /// The caller's part of it, where it is known: its pause in the call, and its faults
+    /// afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saving_in_caller_ns: Option<Estimate>,
     /// Saved over the watch, as a share of one CPU.
     pub saving_share: Estimate,
     /// What shows whether it is gone.
     #[serde(skip)]
     pub check: FollowUp,
+}
+
+impl Finding {
+    /// The place in the program: the innermost frame of its stack that is not the C library's.
+    ///
+    /// An interpreter's own frames count as the program. A reader of interpreters puts the line of
+    /// the user's code in front of them, in [`Sighting::frames`](crate::Sighting::frames): then
+    /// this is that line, and the places of one process differ by it, since findings are merged by
+    /// whole stacks.
+    pub fn place(&self) -> Option<&Frame> {
+        let of_program = |frame: &&Frame| !frame.is_of_c_library();
+        let named = |frame: &&Frame| frame.function.is_some();
+        let stack = || self.call_site.iter();
+        stack().filter(of_program).find(named).or_else(|| stack().find(of_program)).or_else(|| stack().next())
+    }
 }
 
 /// The least costs of a finding.
@@ -234,7 +255,7 @@ impl Context<'_> {
             explanation: String::new(),
             remedy: Remedy::Change,
             saving_each_ns: saving_each,
-            saving_in_caller_ns: Estimate::default(),
+            saving_in_caller_ns: None,
             saving_share: self.shares(saving_each, count),
             check: diagnose_again(programs),
         }

@@ -98,11 +98,11 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let by_libc = is_libcs(&stack);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
-    let caller_ns = saving_each.mid * count as f64;
+    let shells_ns = saving_each.mid * count as f64;
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
         call_site: stack,
-        cost: Cost { caller_ns: 0.0, child_ns: caller_ns, faults_ns: 0.0, cpu_share: context.share(caller_ns) },
+        cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: vec![
             evidence("shells for one line", format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown)),
             evidence("most frequent lines", lines.iter().take(3).map(|(line, times)| format!("{line:?} ({times})")).collect::<Vec<_>>().join(", ")),

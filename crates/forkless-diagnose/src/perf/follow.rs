@@ -89,7 +89,8 @@ pub(super) struct Follow {
 
 impl Follow {
     pub(super) fn new(kernel_clone: Option<std::ops::Range<u64>>) -> Self {
-        Self { kernel_clone, ..Self::default() }
+        let totals = Totals { threads: Some(0), ..Totals::default() };
+        Self { kernel_clone, totals, ..Self::default() }
     }
 
     pub(super) fn totals(&self) -> Totals {
@@ -115,7 +116,7 @@ impl Follow {
         let PerfRecord { time, process, thread, what } = record;
         match what {
             PerfRecordKind::Fork { child, child_process, .. } if child != child_process => {
-                self.totals.threads += 1;
+                *self.totals.threads.get_or_insert(0) += 1;
                 self.made.insert(thread, None);
             }
             PerfRecordKind::Fork { child, memory, .. } => {
@@ -547,7 +548,7 @@ mod tests {
             (3, CALLER, task),
             (4, CHILD, PerfRecordKind::Exit),
         ]);
-        assert_eq!((follow.totals().threads, follow.totals().creations), (1, 1));
+        assert_eq!((follow.totals().threads, follow.totals().creations), (Some(1), 1));
         assert_eq!(created[0].flags, CloneFlags(SHARED));
     }
 

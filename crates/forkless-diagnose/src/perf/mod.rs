@@ -130,7 +130,8 @@ impl PerfWatch {
     /// Facts that cannot be seen, for the report.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = vec![
-            "watched by perf events: system calls, failed execs, exit statuses and copy-on-write faults are not seen, the command lines of shells that end at once may be missed".to_owned(),
+            "system calls, failed execs, exit statuses and copy-on-write faults are not seen".to_owned(),
+            "the command lines of shells that end at once may be missed".to_owned(),
         ];
         if !self.sees.tasks {
             limits.push(if self.sees.faults {

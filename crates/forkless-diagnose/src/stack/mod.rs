@@ -37,6 +37,16 @@ pub struct Frame {
     pub build_id: Option<String>,
 }
 
+impl Frame {
+    /// Whether it is code of the C library, its loader, or the kernel's page of calls.
+    pub(crate) fn is_of_c_library(&self) -> bool {
+        let file = self.module.rsplit('/').next().unwrap_or_default();
+        ["libc.so", "libc-", "libc.musl", "ld-linux", "ld-musl", "libpthread", "[vdso]"]
+            .iter()
+            .any(|name| file.starts_with(name))
+    }
+}
+
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let module = match self.module.rsplit('/').next() {
