@@ -211,6 +211,11 @@ pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
     })
 }
 
+/// The number of a process's threads.
+pub(crate) fn threads_of(pid: u32) -> Option<u64> {
+    stat_fields(pid)?.get(17)?.parse().ok()
+}
+
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of
 /// /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {

@@ -6,6 +6,7 @@ use super::{Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, 
 use crate::collect::{Group, Outcome, speculated_from};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
+use crate::forecast::HUGE_ENOUGH;
 use crate::program::ProcessName;
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
@@ -365,9 +366,6 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         )
     })
 }
-
-/// Share of anonymous memory in huge pages above which nothing is gained.
-const HUGE_ENOUGH: f64 = 0.9;
 
 fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let group = &merged.group;

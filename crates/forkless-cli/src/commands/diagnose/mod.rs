@@ -98,7 +98,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-fn pid(text: &str) -> Result<u32, String> {
+pub(super) fn pid(text: &str) -> Result<u32, String> {
     // The kernel's own limit is 2^22; its numbers are positive ints.
     text.parse::<i32>()
         .ok()
