@@ -253,7 +253,7 @@ check_integrity() {
 check_confidentiality() {
 	expect "the kernel is locked down" '^@lockdown .*\[confidentiality\]'
 	expect "doctor says so" 'lockdown=confidentiality'
-	expect "the report says so, too, and is made through perf events" '"tier":"perf","limits":\["no BPF: .*lockdown=confidentiality'
+	expect "the report says so, too, and is made through perf events" '"tier":"perf","refused":\[.*lockdown=confidentiality'
 	expect "with all the forks" '"kind":"full_fork_then_exec".*"count":5,'
 	expect "the log ends with exit code 3" '^@exit log 3'
 	expect "and one line" '^forkless: .*lockdown=confidentiality'

@@ -283,12 +283,14 @@ impl Diagnosis {
             speculated: count(Outcome::Speculated),
         };
         let window_ns = window.as_nanos() as f64;
-        let starts = summary::of(&self.collected.starters_with(&living), &self.model, window_ns);
+        let starters = self.collected.starters_with(&living);
+        let starts = summary::of(&starters, &self.model, window_ns);
         let namesakes = finding::namesakes(&self.collected);
         let context = Context {
             collected: &self.collected,
             groups: &groups,
             namesakes: &namesakes,
+            starters: &starters,
             model: &self.model,
             command: self.command.as_ref(),
             thresholds: self.thresholds,

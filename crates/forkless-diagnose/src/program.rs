@@ -75,8 +75,7 @@ impl KnownProgram {
         // Runtimes name their main thread, and users did not choose these names.
         let by_runtime =
             self.comm.contains("MainThread") || exe.is_some_and(|exe| self.comm.starts_with(exe));
-        let renamed =
-            !self.comm.is_empty() && !told.iter().flatten().any(|path| is_comm(path)) && !by_runtime;
+        let renamed = is_text(&self.comm) && !told.iter().flatten().any(|path| is_comm(path)) && !by_runtime;
         // Without a program there is nothing that the name could be compared with.
         if renamed && told.iter().flatten().next().is_some() {
             return self.comm.clone();
@@ -98,8 +97,14 @@ impl KnownProgram {
             return None;
         }
         let word = first.split([' ', ':']).next().map(file)?;
-        (!word.is_empty()).then_some(word)
+        is_text(word).then_some(word)
     }
+}
+
+/// Whether a name can be read. A program may name itself by any bytes, and those that are no UTF-8
+/// were replaced.
+fn is_text(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(|c| c.is_control() || c == char::REPLACEMENT_CHARACTER)
 }
 
 /// The file's name in a path.
@@ -310,6 +315,9 @@ mod tests {
         assert_eq!(called("app", Some(app), Some(app), &[app]), "app");
         assert_eq!(called("bash", Some("/bin/bash"), None, &["-bash"]), "bash");
         assert_eq!(called("gone", None, None, &[]), "gone");
+        // A name that is no text is none.
+        assert_eq!(called("\u{fffd}\u{fffd}) R 1", Some("/opt/app"), None, &["app"]), "app");
+        assert_eq!(called("app", Some("/opt/app"), None, &["\u{1b}[2J: x"]), "app");
         assert_eq!(called("", None, None, &["\u{fffd}\n", ""]), "an unknown program");
     }
 

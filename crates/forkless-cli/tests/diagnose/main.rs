@@ -13,6 +13,7 @@ mod outputs;
 mod real;
 mod repair;
 mod robust;
+mod storms;
 mod support;
 mod tiers;
 mod times;
@@ -30,6 +31,7 @@ fn main() {
     log::add(&mut trials);
     findings::add(&mut trials);
     names::add(&mut trials);
+    storms::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

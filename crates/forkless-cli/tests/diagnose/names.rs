@@ -30,7 +30,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
-fn fixture(name: &str) -> String {
+pub(crate) fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose").join(name);
     path.canonicalize().expect("it is there").to_string_lossy().into_owned()
 }

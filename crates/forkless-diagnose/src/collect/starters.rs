@@ -5,11 +5,14 @@ use std::collections::HashMap;
 
 use super::Outcome;
 use super::bounded::{TopNames, forget_the_least};
-use crate::creation::Creation;
+use crate::creation::{Creation, ProgramKey};
+use crate::estimate::Stream;
 use crate::model::CostModel;
 
 /// More starters than this are summed up as others.
 const MAX_STARTERS: usize = 1024;
+/// A program that lives no longer is short: its start is a large part of it. Nanoseconds.
+const SHORT: u64 = 100_000_000;
 
 /// What one program has started.
 #[derive(Debug, Clone, Default)]
@@ -18,10 +21,20 @@ pub(crate) struct Starter {
     pub(crate) programs: u64,
     /// All creations.
     pub(crate) creations: u64,
+    /// Programs that ended within [`SHORT`].
+    pub(crate) short: u64,
+    /// Times that another process of this name started a program than the one before it.
+    pub(crate) turns: u64,
+    /// The process that started the last one.
+    pub(crate) program: Option<ProgramKey>,
+    /// The programs' lives.
+    lives: Stream,
+    /// The execs of the programs, as far as they were timed.
+    execs: Stream,
     /// The most frequent programs, by their file.
     pub(crate) started: TopNames,
     /// Time in the caller, of the creations that were timed, nanoseconds.
-    caller_ns: f64,
+    measured_ns: f64,
     /// How many of these times are of the copy alone.
     copies_timed: u64,
     /// The child's exec after a full fork, as far as it was timed.
@@ -40,11 +53,21 @@ impl Starter {
             self.programs += 1;
             let path = creation.exec_path.as_deref().unwrap_or("?");
             self.started.add(path.rsplit('/').next().unwrap_or(path));
+            if let Some(ns) = creation.lifetime_ns {
+                self.short += u64::from(ns <= SHORT);
+                self.lives.add(ns as f64);
+            }
+            if let Some(ns) = creation.exec_ns {
+                self.execs.add(ns as f64);
+            }
+            let program = Some(creation.site.program());
+            self.turns += u64::from(self.program != program);
+            self.program = program;
         }
         let is_shared = Outcome::of(creation) == Outcome::Shared;
         match creation.caller_waited_ns.or(creation.copy_ns) {
             Some(ns) => {
-                self.caller_ns += ns as f64;
+                self.measured_ns += ns as f64;
                 self.copies_timed += u64::from(creation.caller_waited_ns.is_none());
             }
             None if is_shared => self.untimed_spawns += 1,
@@ -61,9 +84,13 @@ impl Starter {
 
     fn merge(&mut self, other: &Self) {
         self.programs += other.programs;
+        self.short += other.short;
+        self.turns += other.turns;
+        self.lives.merge(&other.lives);
+        self.execs.merge(&other.execs);
         self.creations += other.creations;
         self.started.merge(&other.started);
-        self.caller_ns += other.caller_ns;
+        self.measured_ns += other.measured_ns;
         self.copies_timed += other.copies_timed;
         self.exec_ns += other.exec_ns;
         self.untimed_spawns += other.untimed_spawns;
@@ -74,13 +101,29 @@ impl Starter {
     /// The cost of all creations and execs, nanoseconds: measured where it was measured, else by
     /// the prices of this machine.
     pub(crate) fn cost_ns(&self, model: &CostModel) -> f64 {
+        self.caller_ns(model) + self.exec_ns
+    }
+
+    /// The callers' part of it. Where they wait for the exec, as in a vfork, it is in there.
+    pub(crate) fn caller_ns(&self, model: &CostModel) -> f64 {
         let forks = model.fork_fixed.mid * self.untimed_forks as f64
             + model.fork_per_entry.mid * self.untimed_pages as f64;
-        self.caller_ns
+        self.measured_ns
             + model.create.mid * self.copies_timed as f64
-            + self.exec_ns
             + model.spawn.mid * self.untimed_spawns as f64
             + forks
+    }
+}
+
+impl Starter {
+    /// The mean life of its programs.
+    pub(crate) fn mean_life_ns(&self) -> f64 {
+        self.lives.mean
+    }
+
+    /// The mean time of the execs, if they were timed.
+    pub(crate) fn mean_exec_ns(&self) -> Option<f64> {
+        (self.execs.count > 0).then_some(self.execs.mean)
     }
 }
 

@@ -97,7 +97,11 @@ fn path_search(
             format!("{count}, before {} that succeeded", failed.searching_creations),
         )],
         reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
-        explanation: "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH",
+        explanation: if super::storms::is_starter(process) {
+            "Give it the full path of the program, or put its directory first in PATH"
+        } else {
+            "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH"
+        },
         check: FollowUp::Log { pid: super::living(programs) },
     };
     Some(finding(context, FindingKind::PathSearch, process, programs, count, each, text))

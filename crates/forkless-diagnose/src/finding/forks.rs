@@ -307,6 +307,12 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     if !is_worth_a_word(context, group, &pages, saving_each.mid, in_caller.mid, fault_each.mid) {
         return None;
     }
+    let treatment = treatment(merged);
+    // Nobody can make a shell or xargs create processes in another way. Where they start many, that
+    // is a storm.
+    if treatment.is_none() && super::storms::is_starter(&merged.process) {
+        return None;
+    }
     let name = label(&merged.process);
     let programs = group.programs.top(3);
     let program_list =
@@ -352,7 +358,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries
         ),
         explanation: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
-        remedy: treatment(merged).map_or(Remedy::Change, |treatment| Remedy::Run {
+        remedy: treatment.map_or(Remedy::Change, |treatment| Remedy::Run {
             treatment,
             program: merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe)),
         }),
@@ -465,7 +471,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::Collected;
+    use crate::collect::{Collected, Starters};
     use crate::finding::Thresholds;
     use crate::model::CostModel;
     use crate::program::KnownProgram;
@@ -499,6 +505,7 @@ mod tests {
             collected: &Collected::new(),
             groups: &groups,
             namesakes: &HashMap::new(),
+            starters: &Starters::default(),
             model,
             command: None,
             thresholds: Thresholds::default(),
@@ -523,6 +530,7 @@ mod tests {
             collected: &collected,
             groups: &groups,
             namesakes: &HashMap::new(),
+            starters: &Starters::default(),
             model: &CostModel::default(),
             command: None,
             thresholds: Thresholds::default(),
@@ -573,6 +581,7 @@ mod tests {
             collected: &collected,
             groups: &groups,
             namesakes: &namesakes,
+            starters: &Starters::default(),
             model: &CostModel::default(),
             command: None,
             thresholds: Thresholds::default(),

@@ -6,12 +6,13 @@ mod calls;
 mod execs;
 mod forks;
 mod shells;
+mod storms;
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::collect::{Collected, Group, Outcome};
+use crate::collect::{Collected, Group, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::model::CostModel;
@@ -47,6 +48,8 @@ pub enum FindingKind {
     ConstantSystemCall,
     /// Buffered writes of parts of blocks to a device, which make the kernel read.
     PartialBlockWrites,
+    /// A script, xargs, find or make starts many short programs, one by one.
+    StartStorm,
 }
 
 impl FindingKind {
@@ -221,6 +224,7 @@ pub(crate) struct Context<'c> {
     pub(crate) collected: &'c Collected,
     pub(crate) groups: &'c HashMap<(Place, Outcome), Group>,
     pub(crate) namesakes: &'c Namesakes<'c>,
+    pub(crate) starters: &'c Starters,
     pub(crate) model: &'c CostModel,
     /// The command that is watched: a remedy is applied to it, and reaches what it starts.
     pub(crate) command: Option<&'c StartedProgram>,
@@ -343,6 +347,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(shells::find(context));
     findings.extend(execs::find(context));
     findings.extend(calls::find(context));
+    findings.extend(storms::find(context));
     findings.sort_by(|a, b| b.saving_share.mid.total_cmp(&a.saving_share.mid));
     findings
 }
