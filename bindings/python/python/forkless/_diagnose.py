@@ -55,7 +55,8 @@ class Report:
         )
 
     def _lines(self) -> List[str]:
-        lines = ["limited: %s" % limit for limit in self.data["limits"]]
+        lines = [_started(self.data["starts"])]
+        lines.extend("limited: %s" % limit for limit in self.data["limits"])
         if not self.findings:
             lines.append("Nothing found.")
         return lines
@@ -96,6 +97,17 @@ class Report:
                 % (" open" if rank == 1 else "", rank, escape(finding["title"]), rows)
             )
         return "".join(parts)
+
+
+def _started(starts: Dict[str, Any]) -> str:
+    by = ", ".join(
+        "%d by %s" % (one["programs"], _plain(one["name"])) for one in starts["starters"][:3]
+    )
+    return "%d programs were started%s: creating and executing them took some %s in all" % (
+        starts["programs"],
+        " (%s)" % by if by else "",
+        _display.duration(starts["cost_ns"]),
+    )
 
 
 def _short(process: str, kind: str) -> str:

@@ -12,12 +12,14 @@ const TIERS: [&str; 4] = ["fentry", "tracepoints", "perf", "procfs"];
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 7] = [
+    let tests: [Test; 9] = [
         ("names::a_program_behind_a_script_that_started_something_first", behind_a_script, "sh"),
         ("names::a_script_by_its_own_name_and_behind_env_and_nohup", scripts, "python3"),
         ("names::a_title_that_a_program_gives_itself", titled, "perl"),
         ("names::a_program_behind_su", behind_su, "su"),
         ("names::a_program_behind_sudo", behind_sudo, "sudo"),
+        ("names::a_program_in_namespaces_of_its_own", in_namespaces, "unshare"),
+        ("names::a_process_that_renames_itself_at_each_fork", renamed, "perl"),
         ("names::a_remedy_for_a_watched_command_starts_that_command", commands, "sh"),
         ("names::a_name_of_any_bytes_breaks_nothing", any_bytes, "bash"),
     ];
@@ -120,6 +122,31 @@ fn behind_sudo() {
     is_called(&["sudo", "-n", &program, "forkexec", "10", "64"], "known_problem");
 }
 
+/// As in a container, the program is in namespaces of processes and mounts of its own.
+fn in_namespaces() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    let inside = ["unshare", "--pid", "--fork", "--mount-proc", &program, "forkexec", "10", "64"];
+    let Some(report) = report("tracepoints", &inside) else { return skip("no BPF here") };
+    let found = forks(&report);
+    assert_eq!(found.len(), 1, "{report}");
+    assert_eq!(found[0]["process"]["name"], "known_problem", "{report}");
+}
+
+/// The name is the last one, and all forks are one finding.
+fn renamed() {
+    let line = "$m = 'x' x (64 << 20); for (1 .. 10) { $0 = qq(worker: job $_); \
+                $c = fork // die; exec '/bin/true' if !$c; waitpid $c, 0 }";
+    for tier in ["tracepoints", "perf"] {
+        let Some(report) = report(tier, &["perl", "-e", line]) else {
+            skip(format!("no tier {tier} here"));
+            continue;
+        };
+        let found = forks(&report);
+        let names: Vec<&Value> = found.iter().map(|finding| &finding["process"]["name"]).collect();
+        assert_eq!(names, ["worker"], "{tier}: {report}");
+    }
+}
+
 /// The command printed for a watched CMD was sometimes that of a watch of the whole machine.
 fn commands() {
     let program = known_problem().expect("checked before").to_string_lossy();
@@ -154,4 +181,9 @@ fn any_bytes() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(!text.contains('\u{1b}') && text.contains(" forks "), "{tier}: {text}");
     }
+    let page = Command::new(FORKLESS)
+        .args(["diagnose", "--html", "--", "bash", "-c", &line])
+        .output()
+        .expect("forkless runs");
+    assert!(page.stdout.len() > 500 && !page.stdout.contains(&0x1b), "a page on a terminal");
 }

@@ -286,10 +286,10 @@ impl Collected {
             self.programs.invoked(program);
         }
         let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
-        let is_told = told.is_some();
-        let cgroup = self.cgroups.name(creation.caller_cgroup, told).map(str::to_owned);
-        self.by_cgroup.add(cgroup.as_deref(), Outcome::of(creation), creation);
-        if let (false, Some(cgroup)) = (is_told, cgroup) {
+        let cgroup = self.cgroups.name(creation.caller_cgroup, told);
+        self.by_cgroup.add(cgroup, Outcome::of(creation), creation);
+        let found = cgroup.filter(|_| told.is_none()).map(str::to_owned);
+        if let Some(cgroup) = found {
             self.programs.in_cgroup(program, &cgroup);
         }
         self.starters.add(self.programs.called(program, &creation.caller_comm), creation);

@@ -17,8 +17,8 @@ pub(crate) struct Programs {
     names: HashMap<ProgramKey, ProcessName>,
     /// By process: the program that it was last.
     latest: HashMap<u32, ProgramKey>,
-    /// Invocations of programs that a remedy may start again.
-    invocations: HashMap<ProgramKey, Invocation>,
+    /// Invocations of programs that a remedy may start again; `None` if it could not be told.
+    invocations: HashMap<ProgramKey, Option<Invocation>>,
     /// Programs whose arguments the kernel side has cut.
     cut: HashSet<ProgramKey>,
 }
@@ -43,10 +43,11 @@ impl Programs {
     }
 
     pub(crate) fn invocation(&self, key: ProgramKey) -> Option<&Invocation> {
-        self.invocations.get(&key).or_else(|| {
+        let found = self.invocations.get(&key).or_else(|| {
             let last = self.latest.get(&key.pid).filter(|_| key.image == 0)?;
             self.invocations.get(last)
-        })
+        });
+        found?.as_ref()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -57,13 +58,13 @@ impl Programs {
     /// is still the same program.
     pub(super) fn seen(&mut self, seen: SeenProgram) {
         let SeenProgram { key, mut known, cut } = seen;
-        if procfs::is_still(key) == Some(true) {
-            known.exe = known.exe.or_else(|| procfs::exe_of(key.pid));
-            known.cgroup = known.cgroup.or_else(|| procfs::cgroup_of(key.pid));
-        }
         if let Some(before) = self.names.get(&key) {
+            // A process that renames itself before each fork must not have /proc read each time.
             known.exe = known.exe.or_else(|| before.exe.clone());
             known.cgroup = known.cgroup.or_else(|| before.cgroup.clone());
+        } else if (known.exe.is_none() || known.cgroup.is_none()) && procfs::is_still(key) == Some(true) {
+            known.exe = known.exe.or_else(|| procfs::exe_of(key.pid));
+            known.cgroup = known.cgroup.or_else(|| procfs::cgroup_of(key.pid));
         }
         known.exe = known.exe.take().or_else(|| guessed_exe(&known));
         if cut {
@@ -117,7 +118,7 @@ impl Programs {
         }
     }
 
-    /// Remembers how a program was started, if that is not known yet.
+    /// Remembers how a program was started. /proc is asked once.
     pub(super) fn invoked(&mut self, key: ProgramKey) {
         if self.invocations.contains_key(&key) || self.invocations.len() >= MAX_PROGRAMS {
             return;
@@ -128,9 +129,7 @@ impl Programs {
             let name = self.names.get(&key).filter(|_| !self.cut.contains(&key));
             name.and_then(|name| Invocation::of_arguments(name.exe.as_deref(), &name.arguments))
         };
-        if let Some(found) = found {
-            self.invocations.insert(key, found);
-        }
+        self.invocations.insert(key, found);
     }
 
     /// Forgets the programs that no table refers to; all of them if that is not enough.

@@ -449,13 +449,14 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         explanation:
             "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
                 .to_owned(),
+        // What a watched command left behind is repaired by running the command again.
         remedy: match (living(&merged.programs), &merged.process.exe) {
-            (Some(pid), _) => Remedy::Repair { pid },
-            (None, Some(exe)) => Remedy::Run {
+            (Some(pid), _) if context.command.is_none() => Remedy::Repair { pid },
+            (_, Some(exe)) => Remedy::Run {
                 treatment: Treatment::UseHugePages,
                 program: Some(context.program(&merged.programs, exe)),
             },
-            (None, None) => Remedy::Change,
+            (_, None) => Remedy::Change,
         },
         saving_in_caller_ns: Some(saving_each),
         ..context.finding(

@@ -15,7 +15,8 @@ dt { color: #666; float: left; clear: left; width: 7em } dd { margin: 0 0 .2em 7
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } section { border-color: #444 } dt { color: #aaa } }
 ";
 
-/// Command lines of other users end up in this page: all but [`STYLE`] is escaped.
+/// Command lines of other users end up in this page: all but [`STYLE`] is escaped, and control
+/// characters are, too, for the page may be printed to a terminal.
 pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
     let most = report.findings.iter().map(|f| f.saving_share.mid).fold(f64::MIN_POSITIVE, f64::max);
     let page = html! {
@@ -42,7 +43,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             }
         }
     };
-    writeln!(out, "{}", page.into_string())
+    writeln!(out, "{}", text::plain(&page.into_string()))
 }
 
 fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {

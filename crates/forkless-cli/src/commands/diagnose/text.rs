@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding};
+use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding, Tier};
 
 use super::{EndReason, remedy};
 
@@ -87,6 +87,7 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
     /// Starters and programs that are named in one line.
     const NAMED: usize = 3;
     let starts = &report.starts;
+    let is_least = report.tier == Tier::Procfs || report.totals.lost() > 0;
     let cost = format!("some {} in all, {} of a CPU", time(starts.cost_ns), percent(starts.cpu_share));
     let without = match starts.without_program {
         0 => String::new(),
@@ -95,7 +96,9 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
     };
     if starts.programs == 0 {
         return if without.is_empty() {
-            "No program was started.".to_owned()
+            // The sampler misses the programs that end at once.
+            let none = if is_least { "No start of a program was seen." } else { "No program was started." };
+            none.to_owned()
         } else {
             format!("No program was started; {without}: {cost}.")
         };
@@ -114,15 +117,18 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
     if starts.programs > named {
         by.push(format!("{} by others", starts.programs - named));
     }
-    let subject =
-        if starts.programs == 1 { "1 program was" } else { &format!("{} programs were", starts.programs) };
+    let least = if is_least { "At least " } else { "" };
+    let subject = match starts.programs {
+        1 => format!("{least}1 program was"),
+        programs => format!("{least}{programs} programs were"),
+    };
     let without = if without.is_empty() { without } else { format!("; {without}") };
     format!("{subject} started: {}{without}. Creating and executing them took {cost}.", by.join(", "))
 }
 
 /// Names, paths and lines of watched processes are in a report, and may be anything: none of it
 /// may control the terminal.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() && c != '\n' { plain.extend(c.escape_default()) } else { plain.push(c) }
