@@ -10,10 +10,11 @@ use crate::support::{FORKLESS, find, of_kind, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 4] = [
+    let tests: [Test; 5] = [
         ("storms::a_script_that_starts_date_for_each_line", script, "bash"),
         ("storms::xargs_with_one_argument_each", xargs, "xargs"),
         ("storms::find_with_one_file_each", find_exec, "find"),
+        ("storms::make_with_a_shell_for_each_line", make, "make"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
     for (name, test, needs) in tests {
@@ -94,6 +95,23 @@ fn find_exec() {
     storm(&found, count, "find starts ", "-exec with {} +");
     let Some(mended) = run("+") else { return };
     is_quiet(&mended);
+}
+
+/// The remedy removes shells, as many as a recipe has further lines.
+fn make() {
+    let recipes = fixture("recipes.mk");
+    let shells = |report: &Value| -> u64 {
+        let starters = report["starts"]["starters"].as_array().expect("a list").iter();
+        let make = starters.filter(|starter| starter["name"] == "make");
+        let started = make.flat_map(|starter| starter["started"].as_array().expect("a list").clone());
+        started.filter(|one| one[0] == "sh").map(|one| one[1].as_u64().expect("a count")).sum()
+    };
+    let Some(found) = report("tracepoints", &["make", "-f", &recipes]) else { return };
+    assert_eq!(shells(&found), 180, "{}", found["starts"]);
+    let finding = of_kind(&found, "start_storm");
+    assert!(finding["remedy"].to_string().contains(".ONESHELL"), "{finding}");
+    let Some(mended) = report("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
+    assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
 }
 
 fn quiet() {

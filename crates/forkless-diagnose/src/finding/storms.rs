@@ -104,7 +104,8 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
     match kind {
         Kind::Bash | Kind::Shell => {
             let own = |name: &str| builtin(kind, name);
-            let count: u64 = started.iter().filter(|(name, _)| own(name).is_some()).map(|(_, count)| count).sum();
+            let count: u64 =
+                started.iter().filter(|(name, _)| own(name).is_some()).map(|(_, count)| count).sum();
             let mut words: Vec<&str> = started.iter().filter_map(|(name, _)| own(name)).collect();
             words.dedup();
             words.truncate(3);
@@ -131,10 +132,16 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             text: "End -exec with {} + and not with {} \\;, so that one program gets many files".to_owned(),
             saves: sure(once),
         },
-        Kind::Make => Advice {
-            text: "Let one shell run a recipe: .ONESHELL:, or join its lines with &&; a line without quotes, pipes and variables of the shell needs no shell".to_owned(),
-            saves: at_most(once),
-        },
+        Kind::Make => {
+            let is_shell = |name: &str| matches!(name, "sh" | "dash" | "bash" | "ash" | "ksh" | "zsh");
+            let shells =
+                share(started.iter().filter(|(name, _)| is_shell(name)).map(|(_, count)| count).sum());
+            // How many lines a recipe has is not seen: one shell for each recipe is left.
+            Advice {
+                text: "Let one shell run all lines of a recipe (.ONESHELL:, or join them with &&); a line without quotes, variables and pipes of the shell needs none".to_owned(),
+                saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells },
+            }
+        }
     }
 }
 
@@ -163,6 +170,9 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     }
     let started = starter.started.top(32);
     let Advice { text, saves } = advice(kind, &process, &started, programs);
+    if saves.mid <= 0.0 {
+        return None;
+    }
     let each = model.program.plus(exact(caller_ns / programs as f64));
     let saving_each =
         Estimate { low: each.low * saves.low, mid: each.mid * saves.mid, high: each.high * saves.high };
