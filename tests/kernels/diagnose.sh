@@ -100,7 +100,7 @@ tiers_init() {
 			forkless diagnose --json "$@" 2>&1
 			echo "@exit $?"
 		}
-		forkless diagnose -d 0.1 -p 1 2>&1
+		forkless diagnose --verbose -d 0.1 -p 1 2>&1
 		forkless doctor --json 2>&1
 		try -- known_problem forkexec 5 256
 		try -- known_problem snapshot 3 64
@@ -218,7 +218,7 @@ check_5_10() {
 	expect "no BPF tier is said to work" '^tier: BPF with tracepoints.*: not here: .*need Linux 5\.15'
 	expect "nor by doctor" '^ *"detail": ".*they need Linux 5\.15'
 	if grep -aqE '^tier: BPF .*works' "$log"; then fail "a BPF tier is said to work"; fi
-	expect "full forks that exec, 5 of 5, through perf events" '"tier":"perf","refused":\[{"tier":"bpf_tracepoints","why":"[^"]*need Linux 5\.15.*"full_fork_then_exec":5.*"count":5,'
+	expect "full forks that exec, 5 of 5, through perf events" '"tier":"perf","refused":\[\{"tier":"bpf_tracepoints","why":"[^"]*need Linux 5\.15.*"full_fork_then_exec":5.*"count":5,'
 	check_others
 }
 
