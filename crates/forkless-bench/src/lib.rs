@@ -21,6 +21,8 @@
 pub mod check;
 pub mod clock;
 pub mod compare;
+#[cfg(target_os = "linux")]
+pub mod descendants;
 pub mod engine;
 pub mod error;
 pub mod guard;
