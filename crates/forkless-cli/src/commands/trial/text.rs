@@ -1,0 +1,104 @@
+//! A trial for the terminal, and the table that the page has, too.
+
+use std::fmt::Write as _;
+
+use forkless_bench::check::Quantity;
+use forkless_bench::render::Grid;
+use forkless_bench::results::Row;
+use forkless_bench::trial::{End, Method, OutputComparison, Trial};
+
+use super::{Shown, words};
+
+/// Everything a user reads after a trial.
+pub(super) fn of(shown: &Shown<'_>, width: u16) -> String {
+    let trial = shown.trial;
+    let mut text = String::new();
+    if !trial.suite.rows.is_empty() {
+        let _ = writeln!(text, "{}\n{}\n{}", shown.command, table(trial).to_terminal(width), legend(trial));
+    }
+    for line in facts(trial) {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(text, "\n{}\n\n  {}", shown.verdict, shown.under_run);
+    text
+}
+
+/// Both methods, a line for each metric.
+pub(super) fn table(trial: &Trial) -> Grid {
+    let metrics = [("wall", "wall time"), ("cpu_total", "processor time"), ("memory", "peak memory")];
+    let mut lines: Vec<Vec<String>> =
+        metrics.iter().filter_map(|(metric, name)| line(trial, metric, name)).collect();
+    let [plain, run] = [Method::Plain, Method::Run].map(|method| words::row(trial, method, "wall"));
+    if let (Some(plain), Some(run)) = (plain, run) {
+        let range = |row: &Row| {
+            let [least, most] =
+                [row.summary.min, row.summary.max].map(|value| words::scaled(value, &row.unit));
+            format!("{least} to {most}")
+        };
+        lines.insert(1, vec!["fastest to slowest".to_owned(), range(plain), range(run), String::new()]);
+    }
+    let heads = ["", "plain", "run", "plain / run"];
+    Grid { heads: heads.map(str::to_owned).to_vec(), lines, text_columns: 1 }
+}
+
+fn line(trial: &Trial, metric: &str, name: &str) -> Option<Vec<String>> {
+    let [plain, run] = [Method::Plain, Method::Run].map(|method| words::row(trial, method, metric));
+    let (plain, run) = (plain?, run?);
+    let ratio = match (&run.ratio, trial.ratio) {
+        (_, Some(ratio)) if metric == "wall" => Some(ratio),
+        (Some(ratio), _) if ratio.within_rounds > 0.0 && ratio.within_rounds_ci95[0] > 0.0 => {
+            Some(words::inverse(Quantity { value: ratio.within_rounds, ci95: ratio.within_rounds_ci95 }))
+        }
+        _ => None,
+    };
+    let median = |row: &Row| {
+        let [low, high] = row.ci95;
+        format!(
+            "{} ± {}",
+            words::scaled(row.summary.median, &row.unit),
+            words::scaled((high - low) / 2.0, &row.unit)
+        )
+    };
+    Some(vec![name.to_owned(), median(plain), median(run), ratio.map(words::figure).unwrap_or_default()])
+}
+
+/// One line on how the figures came about.
+pub(super) fn legend(trial: &Trial) -> String {
+    let suite = &trial.suite;
+    format!(
+        "medians ± half the 95 % interval; {} rounds of a plain run and one under run in {:.1} s, after one that \
+         warmed up; seed {}",
+        suite.rounds, suite.seconds, suite.seed
+    )
+}
+
+/// What else a reader needs.
+pub(super) fn facts(trial: &Trial) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(counted) = words::counted(trial) {
+        lines.push(format!("in a run: {counted}"));
+    }
+    if let Some(reasons) = words::plain_forks(trial) {
+        lines.push(format!("forks that stayed plain: {reasons}"));
+    }
+    let ends = |ends| words::ends(ends);
+    let (plain, run) = (ends(&trial.plain), ends(&trial.run));
+    if trial.plain.iter().chain(&trial.run).any(|(end, _)| *end != End::Exit(0)) {
+        lines.push(format!("ended plainly with {plain}; under run with {run}"));
+    }
+    match &trial.output {
+        OutputComparison::Same { bytes } => {
+            lines.push(format!("standard output is the same: {bytes} bytes each time"));
+        }
+        OutputComparison::PlainVaries(difference) => lines.push(format!(
+            "standard output cannot be compared: plain runs differ among themselves, first in line {}",
+            difference.line
+        )),
+        OutputComparison::NotCompared | OutputComparison::Differs(_) => {}
+    }
+    if trial.interrupted.is_some() {
+        lines.push(words::interrupted(trial));
+    }
+    lines.extend(trial.suite.notes.iter().map(|note| format!("note: {note}")));
+    lines
+}
