@@ -146,11 +146,12 @@ pub fn run(
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(schedule.seed);
     let mut order: Vec<usize> = (0..arms.len()).collect();
     let start = Instant::now();
-    observer.progress(0, planned);
+    let a_round = paces.iter().map(|pace: &Pace| pace.turn).sum();
+    observer.progress(0, schedule.expected(planned, a_round));
     for round in 0..planned {
         order.shuffle(&mut rng);
         let turned = order.iter().try_for_each(|&index| {
-            let (settle, counted) = paces[index];
+            let Pace { settle, counted, .. } = paces[index];
             arms[index].turn(settle, counted, &mut turns[index])
         });
         match turned {
@@ -165,7 +166,8 @@ pub fn run(
         }
         outcome.rounds = round + 1;
         outcome.elapsed = start.elapsed();
-        observer.progress(outcome.rounds, schedule.expected(&outcome));
+        let a_round = outcome.elapsed / u32::try_from(outcome.rounds).unwrap_or(u32::MAX);
+        observer.progress(outcome.rounds, schedule.expected(planned, a_round).max(outcome.rounds));
         let is_over = schedule.time.is_some_and(|limit| outcome.elapsed >= limit);
         if is_over && outcome.rounds >= schedule.least_rounds {
             break;
@@ -175,23 +177,32 @@ pub fn run(
 }
 
 impl Schedule {
-    /// How many rounds there will be, if the rest go on as those before.
+    /// How many rounds there will be, if each takes so long.
     #[expect(
-        clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "an estimate of a number of rounds"
     )]
-    fn expected(&self, so_far: &Measured) -> usize {
-        let Some(time) = self.time else { return so_far.planned };
-        let a_round = so_far.elapsed.as_secs_f64().max(1e-9) / so_far.rounds as f64;
-        let fitting = (time.as_secs_f64() / a_round).ceil() as usize;
-        fitting.max(self.least_rounds).clamp(so_far.rounds, so_far.planned)
+    fn expected(&self, planned: usize, a_round: Duration) -> usize {
+        let Some(time) = self.time else { return planned };
+        let fitting = time.as_secs_f64() / a_round.as_secs_f64().max(1e-9);
+        planned.min((fitting.ceil() as usize).max(self.least_rounds))
     }
 }
 
-/// Uncounted and counted repetitions a turn for one arm, from its own pace.
-fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(usize, usize), Error> {
+/// How an arm takes its turns.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Uncounted repetitions a turn.
+    settle: usize,
+    /// Counted repetitions a turn.
+    counted: usize,
+    /// How long a turn lasts.
+    turn: Duration,
+}
+
+/// Warms one arm up, and finds its pace.
+fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<Pace, Error> {
     let mut pace = Duration::ZERO;
     // The first repetition pays for first-touch faults and lazy binding, and speculative forks
     // learn from the first three; the last one stands for the rest.
@@ -211,7 +222,8 @@ fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(u
     // For a method that fills its turn with one repetition, what the others left behind no longer
     // shows.
     let settle = usize::from(counted > 1);
-    Ok((settle, counted))
+    let repetitions = u32::try_from(settle + counted).unwrap_or(u32::MAX);
+    Ok(Pace { settle, counted, turn: pace.saturating_mul(repetitions) })
 }
 
 #[cfg(test)]
@@ -310,6 +322,15 @@ mod tests {
         let time = Some(Duration::from_millis(1));
         let schedule = Schedule { runs: 100, per_turn: 1, least_rounds: 6, time, ..Schedule::default() };
         assert_eq!(run(&mut arms, &schedule, &mut Silent).unwrap().rounds, 6);
+    }
+
+    #[test]
+    fn the_expected_rounds_are_those_that_fit() {
+        let schedule =
+            Schedule { time: Some(Duration::from_secs(1)), least_rounds: 6, ..Schedule::default() };
+        let expected = |milliseconds| schedule.expected(100, Duration::from_millis(milliseconds));
+        assert_eq!([expected(0), expected(1), expected(100), expected(10_000)], [100, 100, 10, 6]);
+        assert_eq!(Schedule::default().expected(100, Duration::from_secs(9)), 100);
     }
 
     /// Interrupted in so many turns.
