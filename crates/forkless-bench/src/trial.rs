@@ -83,7 +83,7 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// The two ways to run the command.
+/// How the command is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// As it is.
@@ -254,7 +254,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
     };
     let mut arms: Vec<Box<dyn Arm>> = Vec::new();
     for method in [Method::Plain, Method::Run] {
-        arms.push(Box::new(Way { method, stage: &stage }));
+        arms.push(Box::new(InTurn { method, stage: &stage }));
     }
     let measured = engine::run(&mut arms, &schedule, observer)?;
     drop(arms);
@@ -310,12 +310,12 @@ struct Stage<'a> {
 }
 
 /// One method of a trial on its way through the engine.
-struct Way<'s, 'a> {
+struct InTurn<'s, 'a> {
     method: Method,
     stage: &'s RefCell<Stage<'a>>,
 }
 
-impl Arm for Way<'_, '_> {
+impl Arm for InTurn<'_, '_> {
     fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
         let mut stage = self.stage.borrow_mut();
         for _ in 0..settle + counted {
@@ -440,8 +440,8 @@ impl Stage<'_> {
         self.left.sort();
         self.left.dedup();
         let names = self.left.join(", ");
-        (times > 0)
-            .then(|| format!("the command left processes running, which were ended after each run: {names}"))
+        let what = "processes that the command or its preparation left running were ended after each run";
+        (times > 0).then(|| format!("{what}: {names}"))
     }
 
     fn trial(self, measured: &Measured, noise: NoiseSnapshot, notes: Vec<String>) -> Trial {
@@ -475,9 +475,10 @@ impl Stage<'_> {
                 let is_memory = |row: &Row| row.metric == "memory";
                 if suite.rows.iter().any(|row| is_memory(row) && row.summary.median <= floor) {
                     suite.rows.retain(|row| !is_memory(row));
-                    suite.notes.push(format!(
-                        "the command's processes hold less memory than can be told: {floor:.1} MiB each"
-                    ));
+                    let why = "that of this process, which no start tells apart";
+                    suite
+                        .notes
+                        .push(format!("peak memory is left out: it is not above {floor:.1} MiB, {why}"));
                 }
             }
             ratio = Quantity::ratio(wall(Method::Plain), wall(Method::Run), seed);

@@ -140,7 +140,7 @@ fn a_command_without_forks_gives_run_nothing_to_do() {
         said.contains("run has nothing to do here: no fork, and no shell that could be skipped"),
         "{said}"
     );
-    assert!(said.contains("6 rounds of a plain run and one under run"), "{said}");
+    assert!(said.contains("6 rounds, each of a plain run and one under run"), "{said}");
     assert_eq!(last_line(&said), "forkless run -- /bin/true");
 }
 
@@ -297,6 +297,7 @@ fn results_go_to_files_and_one_form_to_standard_output() {
     assert_eq!(value["schema"], "forkless.try/1");
     assert!(fs::read_to_string(html).unwrap().starts_with("<!doctype html>"));
     assert_eq!(tried(&["--json", "-", "--html", "-"], &["true"]).status.code(), Some(2));
+    assert_eq!(tried(&["--json", "-", "--show-output"], &["true"]).status.code(), Some(2));
     let unwritable = tried(&["--json", "/nonexistent/file"], &["true"]);
     assert_eq!(unwritable.status.code(), Some(2));
     error(&unwritable);
@@ -384,7 +385,7 @@ fn what_the_command_leaves_running_is_ended_after_each_run_and_named() {
     let program = lingering(&scratch, "");
     let output = command(&scratch).args(["--runs", "1", "--", &program]).output().unwrap();
     let said = said(&output);
-    assert!(said.contains("left processes running, which were ended after each run: sleep"), "{said}");
+    assert!(said.contains("left running were ended after each run: sleep"), "{said}");
     let left = numbers(&scratch, "left");
     assert_eq!(left.len(), 4);
     assert!(!left.iter().any(|pid| is_running(pid)), "{left:?}");

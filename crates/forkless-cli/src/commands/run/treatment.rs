@@ -41,7 +41,7 @@ pub(in crate::commands) struct TreatmentArgs {
     #[arg(long, value_enum, default_value_t = ContextArg::Off, value_name = "MODE")]
     context: ContextArg,
 
-    /// Whether programs that PROGRAM executes get the same treatment.
+    /// Whether programs that the program executes get the same treatment.
     #[arg(long, value_enum, default_value_t = ChildrenArg::Follow, value_name = "WHICH")]
     children: ChildrenArg,
 }
@@ -93,7 +93,7 @@ enum ContextArg {
 enum ChildrenArg {
     /// Every program that is executed.
     Follow,
-    /// Only PROGRAM.
+    /// Only the program itself.
     No,
 }
 

@@ -27,9 +27,10 @@ use self::line::Line;
 
 /// Try `run` on a command of yours: plain and under `run`, in turns, with a verdict.
 ///
-/// Each round runs CMD both ways, in an order drawn anew; the first round warms up and does not
-/// count. The verdict rests on the ratio of the times within rounds, with its 95 % interval, and on
-/// what the library has counted. A run under `run` is timed with the work of its launcher.
+/// Each round runs CMD plainly and under `run`, in an order drawn anew; the first round warms up
+/// and does not count. The verdict rests on the ratio of the times within rounds, with its 95 %
+/// interval, and on what the library has counted. A run under `run` is timed with the work of its
+/// launcher.
 ///
 /// Standard input is /dev/null and output goes nowhere, unless you say otherwise. Processes that
 /// CMD leaves running are ended after each run. Ctrl-C ends the trial, and what was measured until
@@ -43,8 +44,9 @@ use self::line::Line;
     or --prepare fails, or forkless itself; 126 CMD cannot be executed; 127 CMD is not found."
 )]
 pub(crate) struct Args {
-    /// Counted rounds: so many runs of each way [default: as many as fit in --time, 6 to 1000].
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Counted rounds: so many plain runs, and as many under run [default: as many as fit in
+    /// --time, 6 to 1000].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
 
     /// Stop after so many seconds, at a whole round [default: 20, or none with --runs].
@@ -129,6 +131,12 @@ fn measure(args: &Args) -> anyhow::Result<Exit> {
         [&json, &html].into_iter().filter(|output| matches!(output, Some(Output::Stdout))).count();
     if to_stdout > 1 {
         return Err(Usage("only one of --json and --html can go to standard output".into()).into());
+    }
+    if to_stdout > 0 && args.show_output {
+        let remedy = "name a file instead of -";
+        return Err(
+            Usage(format!("--show-output: CMD's output would be among the result's: {remedy}")).into()
+        );
     }
     let mut results = Results::begin();
     let trial = match tried(args) {

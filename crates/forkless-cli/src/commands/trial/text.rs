@@ -35,7 +35,7 @@ pub(super) fn table(trial: &Trial) -> Grid {
                 [row.summary.min, row.summary.max].map(|value| words::scaled(value, &row.unit));
             format!("{least} to {most}")
         };
-        lines.insert(1, vec!["fastest to slowest".to_owned(), range(plain), range(run), String::new()]);
+        lines.insert(1, vec!["range".to_owned(), range(plain), range(run), String::new()]);
     }
     let heads = ["", "plain", "run", "plain / run"];
     Grid { heads: heads.map(str::to_owned).to_vec(), lines, text_columns: 1 }
@@ -66,7 +66,7 @@ fn line(trial: &Trial, metric: &str, name: &str) -> Option<Vec<String>> {
 pub(super) fn legend(trial: &Trial) -> String {
     let suite = &trial.suite;
     format!(
-        "medians ± half the 95 % interval; {} rounds of a plain run and one under run in {:.1} s, after one that \
+        "medians ± half the 95 % interval; {} rounds, each of a plain run and one under run, in {:.1} s, after one that \
          warmed up; seed {}",
         suite.rounds, suite.seconds, suite.seed
     )

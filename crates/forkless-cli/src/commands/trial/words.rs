@@ -211,17 +211,15 @@ fn by_reason(report: &Report) -> Vec<(String, u64)> {
 
 /// The sentence about a trial that the user has ended.
 pub(super) fn interrupted(trial: &Trial) -> String {
-    let rounds = trial.suite.rounds;
-    match trial.interrupted {
-        Some((method, time)) => {
-            let way = match method {
-                Method::Plain => "plain run",
-                Method::Run => "run under run",
-            };
-            format!("interrupted after {rounds} rounds, {:.1} s into a {way}", time.as_secs_f64())
-        }
-        None => format!("interrupted after {rounds} rounds"),
-    }
+    let after = format!("interrupted after {}", plural(&trial.suite.rounds.to_string(), "round", "rounds"));
+    let into = trial.interrupted.map(|(method, time)| {
+        let what = match method {
+            Method::Plain => "a plain run",
+            Method::Run => "one under run",
+        };
+        format!(", {:.1} s into {what}", time.as_secs_f64())
+    });
+    after + &into.unwrap_or_default()
 }
 
 /// A row of the suite.
