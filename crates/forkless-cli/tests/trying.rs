@@ -395,7 +395,7 @@ fn what_the_command_leaves_running_is_ended_after_each_run_and_named() {
 fn under_way(scratch: &Scratch) -> Child {
     // The warm-up's two runs and a round's end at once.
     let folder = scratch.0.display();
-    let program = lingering(scratch, &format!("test $(wc -l < {folder}/own) -lt 5 || sleep 3000"));
+    let program = lingering(scratch, &format!("test $(wc -l < {folder}/own) -lt 5 || exec sleep 3000"));
     let mut trial = command(scratch);
     trial
         .args(["--runs", "100", "--", &program])

@@ -265,8 +265,9 @@ fn reap_until(child: i32) -> Option<(i32, libc::rusage)> {
     }
 }
 
-/// What a process is called.
+/// What a process is called, without characters that would steer a terminal.
 fn name(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+    let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
+    Some(name.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }

@@ -13,9 +13,10 @@ use super::{Shown, text};
 pub(super) fn page(results: &Results, shown: &Shown<'_>) -> String {
     let trial = shown.trial;
     let introduction = html! {
-        h1 { (shown.verdict) }
-        p { "Tried: " code { (shown.command) } }
-        p { "What was tried is had by: " code { (shown.under_run) } }
+        h1 { "forkless try" }
+        p { code { (shown.command) } }
+        p { strong { (shown.verdict) } }
+        p { "To have it: " code { (shown.under_run) } }
         @if !trial.suite.rows.is_empty() {
             (html_page::table(&text::table(trial)))
             p.legend { (text::legend(trial)) }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use forkless_bench::check::Quantity;
 use forkless_bench::render::Grid;
 use forkless_bench::results::Row;
 use forkless_bench::trial::{End, Method, OutputComparison, Trial};
@@ -18,6 +17,9 @@ pub(super) fn of(shown: &Shown<'_>, width: u16) -> String {
     }
     for line in facts(trial) {
         let _ = writeln!(text, "{line}");
+    }
+    for note in &trial.suite.notes {
+        let _ = writeln!(text, "note: {note}");
     }
     let _ = writeln!(text, "\n{}\n\n  {}", shown.verdict, shown.under_run);
     text
@@ -44,45 +46,44 @@ pub(super) fn table(trial: &Trial) -> Grid {
 fn line(trial: &Trial, metric: &str, name: &str) -> Option<Vec<String>> {
     let [plain, run] = [Method::Plain, Method::Run].map(|method| words::row(trial, method, metric));
     let (plain, run) = (plain?, run?);
-    let ratio = match (&run.ratio, trial.ratio) {
-        (_, Some(ratio)) if metric == "wall" => Some(ratio),
-        (Some(ratio), _) if ratio.within_rounds > 0.0 && ratio.within_rounds_ci95[0] > 0.0 => {
-            Some(words::inverse(Quantity { value: ratio.within_rounds, ci95: ratio.within_rounds_ci95 }))
-        }
-        _ => None,
-    };
     let median = |row: &Row| {
-        let [low, high] = row.ci95;
-        format!(
-            "{} ± {}",
-            words::scaled(row.summary.median, &row.unit),
-            words::scaled((high - low) / 2.0, &row.unit)
-        )
+        let median = words::scaled(row.summary.median, &row.unit);
+        match row.ci95 {
+            [low, high] if low < high => {
+                format!("{median} ± {}", words::scaled((high - low) / 2.0, &row.unit))
+            }
+            _ => median,
+        }
     };
-    Some(vec![name.to_owned(), median(plain), median(run), ratio.map(words::figure).unwrap_or_default()])
+    Some(vec![
+        name.to_owned(),
+        median(plain),
+        median(run),
+        words::ratio(trial, metric).map(words::figure).unwrap_or_default(),
+    ])
 }
 
 /// One line on how the figures came about.
 pub(super) fn legend(trial: &Trial) -> String {
     let suite = &trial.suite;
+    let rounds = words::plural(&suite.rounds.to_string(), "round", "rounds");
     format!(
-        "medians ± half the 95 % interval; {} rounds, each of a plain run and one under run, in {:.1} s, after one that \
-         warmed up; seed {}",
-        suite.rounds, suite.seconds, suite.seed
+        "medians ± half the 95 % interval; {rounds}, each of a plain run and one under run, in {:.1} s, after one \
+         that warmed up; seed {}",
+        suite.seconds, suite.seed
     )
 }
 
-/// What else a reader needs.
+/// What a reader needs beside the figures and the notes.
 pub(super) fn facts(trial: &Trial) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(counted) = words::counted(trial) {
-        lines.push(format!("in a run: {counted}"));
+        lines.push(format!("in an average run: {counted}"));
     }
     if let Some(reasons) = words::plain_forks(trial) {
         lines.push(format!("forks that stayed plain: {reasons}"));
     }
-    let ends = |ends| words::ends(ends);
-    let (plain, run) = (ends(&trial.plain), ends(&trial.run));
+    let [plain, run] = [&trial.plain, &trial.run].map(words::ends);
     if trial.plain.iter().chain(&trial.run).any(|(end, _)| *end != End::Exit(0)) {
         lines.push(format!("ended plainly with {plain}; under run with {run}"));
     }
@@ -99,6 +100,5 @@ pub(super) fn facts(trial: &Trial) -> Vec<String> {
     if trial.interrupted.is_some() {
         lines.push(words::interrupted(trial));
     }
-    lines.extend(trial.suite.notes.iter().map(|note| format!("note: {note}")));
     lines
 }

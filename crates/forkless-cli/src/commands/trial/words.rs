@@ -35,7 +35,8 @@ pub(super) fn verdict(trial: &Trial) -> String {
         Comparison::Slower => format!("slower: takes {}{}", as_long(), beside(trial)),
         Comparison::SlowerByLittle => format!("slower by a little: takes {}{}", as_long(), beside(trial)),
         Comparison::NoDifference => {
-            format!("no difference that can be told: {}{}", times(" times"), beside(trial))
+            let rest = beside(trial) + &processor(trial);
+            format!("no difference that can be told: {}{rest}", times(" times"))
         }
         Comparison::TooFewRounds => {
             let rounds = plural(&trial.suite.rounds.to_string(), "round", "rounds");
@@ -47,7 +48,7 @@ pub(super) fn verdict(trial: &Trial) -> String {
     }
 }
 
-/// A ratio with its interval.
+/// A ratio with its interval, if there is one: a single round has none.
 pub(super) fn figure(quantity: Quantity) -> String {
     with_unit(quantity, "")
 }
@@ -55,6 +56,9 @@ pub(super) fn figure(quantity: Quantity) -> String {
 fn with_unit(Quantity { value, ci95: [low, high] }: Quantity, unit: &str) -> String {
     // A ratio of equal programs differs in the third digit.
     let shown = |value: f64| if value < 1.995 { format!("{value:.3}") } else { number(value) };
+    if low >= high {
+        return shown(value) + unit;
+    }
     format!("{}{unit} [{}, {}]", shown(value), shown(low), shown(high))
 }
 
@@ -69,6 +73,24 @@ fn beside(trial: &Trial) -> String {
         Some(what) => format!(", although {what}"),
         None => format!("; {}", idle(trial)),
     }
+}
+
+/// The processor time where it tells more than the time: other processes hardly change it.
+fn processor(trial: &Trial) -> String {
+    let is_told = |ratio: &Quantity| ratio.ci95[0] > 1.0 || ratio.ci95[1] < 1.0;
+    let ratio = ratio(trial, "cpu_total").filter(is_told);
+    ratio.map_or_else(String::new, |ratio| format!("; processor time plain / run is {}", figure(ratio)))
+}
+
+/// A metric of plain runs divided by that of runs under run, round by round.
+pub(super) fn ratio(trial: &Trial, metric: &str) -> Option<Quantity> {
+    if metric == "wall" {
+        return trial.ratio;
+    }
+    let ratio = row(trial, Method::Run, metric)?.ratio.as_ref()?;
+    let is_positive = ratio.within_rounds > 0.0 && ratio.within_rounds_ci95[0] > 0.0;
+    let ratio = Quantity { value: ratio.within_rounds, ci95: ratio.within_rounds_ci95 };
+    is_positive.then(|| inverse(ratio))
 }
 
 /// What the library spared in a run, in words; `None` where it spared nothing.
@@ -247,7 +269,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-fn plural(count: &str, one: &str, many: &str) -> String {
+pub(super) fn plural(count: &str, one: &str, many: &str) -> String {
     format!("{count} {}", if count == "1" { one } else { many })
 }
 
@@ -266,5 +288,111 @@ fn joined(all: &[String]) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [firsts @ .., last] => format!("{} and {last}", firsts.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use forkless_bench::results::{Metric, Params, Series, Suite, rows};
+    use forkless_bench::stats::bootstrap::Samples;
+    use forkless_bench::trial::Difference;
+    use forkless_run::{AbortKind, RecordFile, Settings};
+
+    use super::*;
+
+    /// Ten rounds of 200 ms plainly, with these times under run, and what was counted in all.
+    fn trial(run_ms: f64, counts: &[(Counter, u64)], reasons: &[(AbortKind, u32)]) -> Trial {
+        const WALL: Metric = Metric { name: "wall", unit: "ms", estimate: false };
+        let series = |method: Method, value| Series {
+            method: method.name().to_owned(),
+            params: Params::new(),
+            metric: WALL,
+            limit: None,
+            samples: Samples::one_a_round(vec![value; 10]),
+        };
+        let both = vec![series(Method::Plain, 200.0), series(Method::Run, run_ms)];
+        let file = RecordFile::create().unwrap();
+        for &(counter, count) in counts {
+            file.record().add(counter, count);
+        }
+        let site = file.record().site(1, |_| 0).unwrap();
+        for &(kind, count) in reasons {
+            site.forks.fetch_add(u64::from(count), Relaxed);
+            (0..count).for_each(|_| site.because(kind.into()));
+        }
+        let ratio = 200.0 / run_ms;
+        Trial {
+            settings: Settings::default(),
+            suite: Suite { rounds: 10, rows: rows(both, Some("plain"), 1), ..Suite::default() },
+            ratio: Some(Quantity { value: ratio, ci95: [ratio * 0.99, ratio * 1.01] }),
+            report: Some(file.report()),
+            ..Trial::default()
+        }
+    }
+
+    use Counter::{Committed, Forks, Processes, Shells};
+
+    #[test]
+    fn a_time_that_forks_alone_explain_is_divided_among_them() {
+        let counts = [(Processes, 10), (Forks, 410), (Committed, 400)];
+        let some = trial(100.0, &counts, &[(AbortKind::Small, 10)]);
+        assert_eq!(
+            verdict(&some),
+            "faster: 2.00 times [1.980, 2.02], since 40 of 41 forks copied no memory: 2.50 ms less for each"
+        );
+        assert_eq!(counted(&some).unwrap(), "1 program with the library, 41 forks, 40 committed");
+        assert_eq!(plain_forks(&some).unwrap(), "too little memory to gain (1)");
+        let mixed = trial(100.0, &[&counts[..], &[(Shells, 25)]].concat(), &[]);
+        let expected = "since 40 of 41 forks copied no memory and 2.5 shells were skipped";
+        assert!(verdict(&mixed).ends_with(expected), "{}", verdict(&mixed));
+    }
+
+    #[test]
+    fn a_time_that_nothing_explains_is_not_claimed() {
+        let idle = trial(100.0, &[(Processes, 10)], &[]);
+        assert!(verdict(&idle).contains("but run did nothing that explains it"), "{}", verdict(&idle));
+        let huge = forkless_run::HugePages::Transparent;
+        let settings = Settings { huge_pages: huge, ..Settings::default() };
+        let uncounted = Trial { settings, ..idle };
+        assert!(verdict(&uncounted).ends_with(", by something that run does not count: huge pages, or TZ"));
+    }
+
+    #[test]
+    fn no_gain_has_its_reason() {
+        let said = |run_ms, counts: &[_], reasons: &[_]| verdict(&trial(run_ms, counts, reasons));
+        let small = said(200.0, &[(Processes, 10), (Forks, 30)], &[(AbortKind::Small, 30)]);
+        assert!(small.starts_with("no difference that can be told: 1.000 times [0.990, 1.010]; "), "{small}");
+        assert!(
+            small.ends_with("no fork of a process above the minimum of 8.00 MiB (3 below it)"),
+            "{small}"
+        );
+        let slow = said(400.0, &[(Processes, 10)], &[]);
+        assert!(
+            slow.starts_with("slower: takes 2.00 times as long [1.980, 2.02]; run has nothing to do here")
+        );
+        let little = said(202.5, &[(Processes, 10)], &[]);
+        assert!(little.starts_with("slower by a little: takes 1.012 times as long"), "{little}");
+        let undone =
+            said(200.0, &[(Processes, 10), (Forks, 30)], &[(AbortKind::Died, 20), (AbortKind::Off, 10)]);
+        let expected = "run could spare none of 3 forks: child ended without exec and switched off";
+        assert!(undone.ends_with(expected), "{undone}");
+        assert!(said(200.0, &[], &[]).ends_with("run was not at work: no program has loaded the library"));
+    }
+
+    #[test]
+    fn another_behaviour_outranks_the_times() {
+        let (fine, killed) = (End::Exit(0), End::Signal(11));
+        let ends =
+            Trial { plain: vec![(fine, 11)], run: vec![(fine, 9), (killed, 2)], ..trial(100.0, &[], &[]) };
+        assert_eq!(
+            verdict(&ends),
+            "behaves differently: under run it ended with signal 11 in 2 (of 11 runs); plain runs with exit status 0 in 11"
+        );
+        let difference = Difference { line: 3, expected: None, found: Some("x\u{1b}".to_owned()) };
+        let output = Trial { output: OutputComparison::Differs(difference), ..trial(100.0, &[], &[]) };
+        let expected = "line 3 of its standard output is \"x\\u{1b}\" under run, and the end plainly";
+        assert!(verdict(&output).ends_with(expected), "{}", verdict(&output));
     }
 }
