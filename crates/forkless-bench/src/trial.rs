@@ -144,6 +144,15 @@ impl std::error::Error for TrialError {}
 /// How often each end was seen, the commonest first.
 pub type Ends = Vec<(End, usize)>;
 
+/// Where the user has ended a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interruption {
+    /// In a run of the command so; `None` in its preparation.
+    pub method: Option<Method>,
+    /// How long that had lasted.
+    pub lasted: Duration,
+}
+
 /// What a trial gave.
 #[derive(Debug, Clone, Default)]
 pub struct Trial {
@@ -165,8 +174,8 @@ pub struct Trial {
     pub report: Option<Report>,
     /// Why the library cannot be in the program. Then nothing was run.
     pub unloadable: Option<ProgramError>,
-    /// The run that the user has interrupted, and how long that had lasted.
-    pub interrupted: Option<(Method, Duration)>,
+    /// Where the user has ended the trial.
+    pub interrupted: Option<Interruption>,
 }
 
 impl Trial {
@@ -306,7 +315,7 @@ struct Stage<'a> {
     /// Names of processes that runs have left behind.
     left: Vec<String>,
     failure: Option<TrialError>,
-    interrupted: Option<(Method, Duration)>,
+    interrupted: Option<Interruption>,
 }
 
 /// One method of a trial on its way through the engine.
@@ -344,11 +353,12 @@ impl Stage<'_> {
             Method::Plain => (self.run_plain(), None),
             Method::Run => self.run_with_library()?,
         };
-        let outcome = outcome.map_err(|error| self.fail(TrialError::Program(error)))?;
+        let lasted = begin.elapsed();
         let left = self.watcher.end_rest();
         self.left.extend(left);
+        let outcome = outcome.map_err(|error| self.fail(TrialError::Program(error)))?;
         let Outcome::Finished(finished) = outcome else {
-            self.interrupted = Some((method, begin.elapsed()));
+            self.interrupted = Some(Interruption { method: Some(method), lasted });
             return Err(Error::Interrupted);
         };
         self.reports.extend(report.map(|file| file.report()));
@@ -380,18 +390,17 @@ impl Stage<'_> {
             shell.stdin(Stdio::null()).stdout(output()).stderr(output());
             Ok(shell)
         });
-        match outcome.map_err(Error::io("start /bin/sh for the preparation"))? {
-            Outcome::Finished(Finished { end: End::Exit(0), .. }) => Ok(()),
-            Outcome::Finished(finished) => {
-                self.watcher.end_rest();
-                Err(self.fail(TrialError::Prepare(finished.end)))
-            }
+        let lasted = begin.elapsed();
+        let failure = match outcome.map_err(Error::io("start /bin/sh for the preparation"))? {
+            Outcome::Finished(Finished { end: End::Exit(0), .. }) => return Ok(()),
+            Outcome::Finished(finished) => self.fail(TrialError::Prepare(finished.end)),
             Outcome::Interrupted => {
-                self.watcher.end_rest();
-                self.interrupted = Some((Method::Plain, begin.elapsed()));
-                Err(Error::Interrupted)
+                self.interrupted = Some(Interruption { method: None, lasted });
+                Error::Interrupted
             }
-        }
+        };
+        self.watcher.end_rest();
+        Err(failure)
     }
 
     fn run_plain(&self) -> io::Result<Outcome> {

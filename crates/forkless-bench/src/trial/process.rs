@@ -129,12 +129,16 @@ impl Watcher {
         loop {
             if let Some((status, usage)) = reap_until(child) {
                 #[expect(clippy::cast_precision_loss, reason = "times and sizes fit a double")]
-                return Ok(Outcome::Finished(Finished {
+                let finished = Finished {
                     end: End::of(status),
                     wall: (clock::now() - begin) as f64 / 1e6,
                     processor: CpuTime::of_self_and_children().since(processor).total() / 1e3,
                     memory: usage.ru_maxrss as f64 / 1024.0,
-                }));
+                };
+                // Of a signal to the whole group the child may have died before this process reads
+                // its own: that end is no finding.
+                let is_stopped = self.hears_a_stop();
+                return Ok(if is_stopped { Outcome::Interrupted } else { Outcome::Finished(finished) });
             }
             if let Some(Heard::Stop { signal, from_terminal }) = self.hear(None)? {
                 self.end(child, (!from_terminal).then_some(signal));
@@ -169,7 +173,8 @@ impl Watcher {
         names
     }
 
-    /// Ends a child that is running. A second signal of the user's shortens its time.
+    /// Ends a child that is running. A second signal of the user's shortens its time. One that may
+    /// not be killed, since it is another user's, is left in the end.
     fn end(&self, child: i32, signal: Option<i32>) {
         if let Some(signal) = signal {
             // SAFETY: a child that has not been waited for.
@@ -182,7 +187,10 @@ impl Watcher {
             if left.is_zero() || matches!(heard, Ok(Some(Heard::Stop { .. })) | Err(_)) {
                 // SAFETY: as above.
                 unsafe { libc::kill(child, libc::SIGKILL) };
-                while reap_until(child).is_none() && self.hear(Some(PATIENCE)).is_ok() {}
+                let killed = Instant::now();
+                while reap_until(child).is_none() && killed.elapsed() < PATIENCE {
+                    let _ = self.hear(Some(PATIENCE.saturating_sub(killed.elapsed())));
+                }
                 return;
             }
         }

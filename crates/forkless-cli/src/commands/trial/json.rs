@@ -1,7 +1,7 @@
 //! A trial as one JSON object (`docs/try.schema.json`).
 
 use forkless_bench::results::Results;
-use forkless_bench::trial::{End, Ends};
+use forkless_bench::trial::{End, Ends, Method};
 use serde_json::{Value, json};
 
 use super::super::run::report;
@@ -37,8 +37,9 @@ pub(super) fn object(results: &Results, args: &Args, shown: &Shown<'_>) -> anyho
         "rounds": suite.rounds,
         "planned": trial.planned,
         "seconds": suite.seconds,
-        "interrupted": trial.interrupted.map(|(method, time)| {
-            json!({ "method": method.name(), "seconds": time.as_secs_f64() })
+        "interrupted": trial.interrupted.map(|interruption| {
+            let method = interruption.method.map(Method::name);
+            json!({ "method": method, "seconds": interruption.lasted.as_secs_f64() })
         }),
         "ends": { "plain": ends(&trial.plain), "run": ends(&trial.run) },
         "output": trial.output,

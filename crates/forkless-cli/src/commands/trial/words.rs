@@ -26,11 +26,11 @@ pub(super) fn verdict(trial: &Trial) -> String {
     match comparison {
         Comparison::Faster => {
             let why = match because(trial) {
-                Some(why) => format!("since {why}{}", for_each(trial)),
-                None if trial.work() == Some(Work::Uncounted) => idle(trial),
-                None => format!("but run did nothing that explains it: {}", idle(trial)),
+                Some(why) => format!(", since {why}{}", for_each(trial)),
+                None if trial.work() == Some(Work::Uncounted) => format!("; {}", idle(trial)),
+                None => format!(", but run did nothing that explains it: {}", idle(trial)),
             };
-            format!("faster: {}, {why}", times(" times"))
+            format!("faster: {}{why}", times(" times"))
         }
         Comparison::Slower => format!("slower: takes {}{}", as_long(), beside(trial)),
         Comparison::SlowerByLittle => format!("slower by a little: takes {}{}", as_long(), beside(trial)),
@@ -129,7 +129,7 @@ fn idle(trial: &Trial) -> String {
             number(mib(trial.settings.minimum))
         ),
         Work::NoneCommitted => format!("run could spare none of {forks} forks: {}", reasons(report)),
-        Work::Uncounted => "by something that run does not count: huge pages, or TZ".to_owned(),
+        Work::Uncounted => "run was asked for what it does not count: huge pages, or TZ".to_owned(),
         Work::Done => String::new(),
     }
 }
@@ -234,12 +234,13 @@ fn by_reason(report: &Report) -> Vec<(String, u64)> {
 /// The sentence about a trial that the user has ended.
 pub(super) fn interrupted(trial: &Trial) -> String {
     let after = format!("interrupted after {}", plural(&trial.suite.rounds.to_string(), "round", "rounds"));
-    let into = trial.interrupted.map(|(method, time)| {
-        let what = match method {
-            Method::Plain => "a plain run",
-            Method::Run => "one under run",
+    let into = trial.interrupted.map(|interruption| {
+        let what = match interruption.method {
+            Some(Method::Plain) => "a plain run",
+            Some(Method::Run) => "a run under run",
+            None => "the preparation",
         };
-        format!(", {:.1} s into {what}", time.as_secs_f64())
+        format!(", {:.1} s into {what}", interruption.lasted.as_secs_f64())
     });
     after + &into.unwrap_or_default()
 }
@@ -356,7 +357,9 @@ mod tests {
         let huge = forkless_run::HugePages::Transparent;
         let settings = Settings { huge_pages: huge, ..Settings::default() };
         let uncounted = Trial { settings, ..idle };
-        assert!(verdict(&uncounted).ends_with(", by something that run does not count: huge pages, or TZ"));
+        assert!(
+            verdict(&uncounted).ends_with("; run was asked for what it does not count: huge pages, or TZ")
+        );
     }
 
     #[test]
