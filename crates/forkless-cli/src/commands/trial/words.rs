@@ -35,7 +35,12 @@ pub(super) fn verdict(trial: &Trial) -> String {
         Comparison::Slower => format!("slower: takes {}{}", as_long(), beside(trial)),
         Comparison::SlowerByLittle => format!("slower by a little: takes {}{}", as_long(), beside(trial)),
         Comparison::NoDifference => {
-            let rest = beside(trial) + &processor(trial);
+            /// Of high to low: beyond it a large difference may hide.
+            const WIDE: f64 = 1.1;
+            let [low, high] = ratio.ci95;
+            let is_wide = high > low * WIDE;
+            let hint = if is_wide { "; take more --runs, or a quieter machine" } else { "" };
+            let rest = beside(trial) + &processor(trial) + hint;
             format!("no difference that can be told: {}{rest}", times(" times"))
         }
         Comparison::TooFewRounds => {
@@ -103,7 +108,7 @@ fn because(trial: &Trial) -> Option<String> {
         let [committed, forks] =
             [Counter::Committed, Counter::Forks].map(|counter| each(count(counter), rounds));
         let forks = plural(&forks, "fork", "forks");
-        all.push(format!("{committed} of {forks} copied no memory"));
+        all.push(format!("{committed} of {forks} copied hardly any memory"));
     }
     let shells = count(Counter::Shells) + count(Counter::ExecShells);
     let rest = [
@@ -341,12 +346,12 @@ mod tests {
         let some = trial(100.0, &counts, &[(AbortKind::Small, 10)]);
         assert_eq!(
             verdict(&some),
-            "faster: 2.00 times [1.980, 2.02], since 40 of 41 forks copied no memory: 2.50 ms less for each"
+            "faster: 2.00 times [1.980, 2.02], since 40 of 41 forks copied hardly any memory: 2.50 ms less for each"
         );
         assert_eq!(counted(&some).unwrap(), "1 program with the library, 41 forks, 40 committed");
         assert_eq!(plain_forks(&some).unwrap(), "too little memory to gain (1)");
         let mixed = trial(100.0, &[&counts[..], &[(Shells, 25)]].concat(), &[]);
-        let expected = "since 40 of 41 forks copied no memory and 2.5 shells were skipped";
+        let expected = "since 40 of 41 forks copied hardly any memory and 2.5 shells were skipped";
         assert!(verdict(&mixed).ends_with(expected), "{}", verdict(&mixed));
     }
 
@@ -371,6 +376,9 @@ mod tests {
             small.ends_with("no fork of a process above the minimum of 8.00 MiB (3 below it)"),
             "{small}"
         );
+        let wide = Quantity { value: 1.0, ci95: [0.9, 1.2] };
+        let wide = Trial { ratio: Some(wide), ..trial(200.0, &[(Processes, 10)], &[]) };
+        assert!(verdict(&wide).ends_with("; take more --runs, or a quieter machine"), "{}", verdict(&wide));
         let slow = said(400.0, &[(Processes, 10)], &[]);
         assert!(
             slow.starts_with("slower: takes 2.00 times as long [1.980, 2.02]; run has nothing to do here")
