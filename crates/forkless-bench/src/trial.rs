@@ -231,9 +231,13 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
             entry.list
         ));
     }
-    let records = private_directory("/dev/shm", PrivateDirectory::ENTERED_BY_OTHERS, guard)?;
+    let temporary = std::env::temp_dir();
+    // In memory where possible. Programs of the tree that change their user write there, too.
+    let mode = PrivateDirectory::ENTERED_BY_OTHERS;
+    let records = PrivateDirectory::make("/dev/shm".as_ref(), mode, Some(guard))
+        .or_else(|_| PrivateDirectory::make(&temporary, mode, Some(guard)))?;
     let outputs = if spec.same_output {
-        let directory = private_directory("", PrivateDirectory::CLOSED, guard)?;
+        let directory = PrivateDirectory::make(&temporary, PrivateDirectory::CLOSED, Some(guard))?;
         Some((Outputs::new(directory.path()), directory))
     } else {
         None
@@ -290,12 +294,6 @@ fn without_library(mut environment: EnvironmentEntries) -> EnvironmentEntries {
         }
     }
     environment
-}
-
-/// A directory below `base`, else below the temporary one.
-fn private_directory(base: &str, mode: u32, guard: &mut Guard) -> Result<PrivateDirectory, Error> {
-    let made = PrivateDirectory::make(base.as_ref(), mode, Some(guard));
-    made.or_else(|_| PrivateDirectory::make(&std::env::temp_dir(), mode, Some(guard)))
 }
 
 /// What both methods share.
@@ -356,7 +354,12 @@ impl Stage<'_> {
         let lasted = begin.elapsed();
         let left = self.watcher.end_rest();
         self.left.extend(left);
-        let outcome = outcome.map_err(|error| self.fail(TrialError::Program(error)))?;
+        let outcome = outcome.map_err(|error| match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) | None => {
+                Error::io("start the command")(error)
+            }
+            Some(_) => self.fail(TrialError::Program(error)),
+        })?;
         let Outcome::Finished(finished) = outcome else {
             self.interrupted = Some(Interruption { method: Some(method), lasted });
             return Err(Error::Interrupted);
@@ -430,7 +433,7 @@ impl Stage<'_> {
     fn connect(&self, mut command: Command) -> io::Result<Command> {
         command.stdin(match &self.spec.input {
             Some(path) => Stdio::from(File::open(path).map_err(|error| {
-                io::Error::other(format!("its standard input {} cannot be opened: {error}", path.display()))
+                io::Error::other(format!("{} cannot be opened: {error}", path.display()))
             })?),
             None => Stdio::null(),
         });

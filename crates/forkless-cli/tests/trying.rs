@@ -256,7 +256,7 @@ fn each_run_is_prepared_and_reads_its_input_from_the_beginning() {
     assert_eq!(fs::read_to_string(path("prepared")).unwrap().lines().count(), 14);
     let output = tried(&["--prepare", "exit 4"], &["true"]);
     assert_eq!(output.status.code(), Some(125));
-    assert!(error(&output).contains("--prepare: exit 4: ended with exit status 4"), "{output:?}");
+    assert!(error(&output).contains("--prepare 'exit 4': ended with exit status 4"), "{output:?}");
     for bad in ["/nonexistent/input", "/"] {
         let output = tried(&["--input", bad], &["true"]);
         assert_eq!(output.status.code(), Some(2));
@@ -274,6 +274,16 @@ fn input_is_empty_and_output_goes_nowhere_unless_asked_for() {
     // Two runs warm up, and two are counted.
     assert_eq!(text(&shown.stdout).matches("spoken\n").count(), 4, "{shown:?}");
     assert_eq!(text(&shown.stderr), "complained\n".repeat(4));
+}
+
+#[test]
+fn what_is_compared_lies_in_the_temporary_directory_alone() {
+    let scratch = Scratch::new("try-temporary");
+    let mut trial = command(&scratch);
+    trial.env("TMPDIR", "/nonexistent").current_dir(&scratch.0);
+    let output = trial.args(["--runs", "1", "--same-output", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(error(&output).contains("create a directory in /nonexistent"), "{output:?}");
 }
 
 #[test]

@@ -225,8 +225,8 @@ fn worded(args: &Args, error: TrialError) -> anyhow::Error {
             Missing(format!("{switch}, so nothing can be tried: remove it first")).into()
         }
         TrialError::Prepare(end) => {
-            let line = args.prepare.as_deref().unwrap_or_default().to_string_lossy();
-            anyhow::anyhow!("--prepare: {line}: ended with {end}{hint}")
+            let line = Line::of(args.prepare.as_slice());
+            anyhow::anyhow!("--prepare {line}: ended with {end}{hint}")
         }
         TrialError::Failed(end, 0) => {
             anyhow::anyhow!(
