@@ -34,13 +34,15 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
+/// What is found whatever its share. On a busy machine the watch takes longer, and the saving is a
+/// smaller share of it.
 fn report(program: &[&str]) -> (Value, Truth) {
-    report_with(&[], program)
+    report_with(&["--min-share", "0"], program)
 }
 
-/// On a busy machine the watch takes longer, and the saving is a smaller share of it.
-fn report_of_any_share(program: &[&str]) -> Value {
-    report_with(&["--min-share", "0"], program).0
+/// What is worth a finding.
+fn report_by_default(program: &[&str]) -> (Value, Truth) {
+    report_with(&[], program)
 }
 
 fn report_with(options: &[&str], program: &[&str]) -> (Value, Truth) {
@@ -118,7 +120,7 @@ pub(crate) fn has_huge_pages(truth: &Truth, mib: u32) -> bool {
 }
 
 fn huge_already() {
-    let (report, truth) = report(&["snapshot-huge", "1", "128"]);
+    let (report, truth) = report_by_default(&["snapshot-huge", "1", "128"]);
     if !has_huge_pages(&truth, 128) {
         return;
     }
@@ -127,15 +129,15 @@ fn huge_already() {
 }
 
 fn healthy() {
-    let (vforks, _) = report(&["vfork", "100", "64"]);
+    let (vforks, _) = report_by_default(&["vfork", "100", "64"]);
     nothing(&vforks);
     assert_eq!(vforks["creations"]["shared_memory"], 100);
-    let (spawns, _) = report(&["spawn", "100", "64"]);
+    let (spawns, _) = report_by_default(&["spawn", "100", "64"]);
     nothing(&spawns);
-    let (speculated, _) = report(&["speculated", "20", "64"]);
+    let (speculated, _) = report_by_default(&["speculated", "20", "64"]);
     nothing(&speculated);
     assert_eq!(speculated["creations"]["speculated"], 20);
-    let (idle, _) = report(&["nothing", "300"]);
+    let (idle, _) = report_by_default(&["nothing", "300"]);
     nothing(&idle);
 }
 
@@ -148,7 +150,7 @@ fn shells() {
 }
 
 fn needed_shells() {
-    let (report, _) = report(&["hard-shell", "20"]);
+    let (report, _) = report_by_default(&["hard-shell", "20"]);
     nothing(&report);
 }
 
@@ -248,23 +250,23 @@ fn block_writes() {
     let reads = finding["evidence"].to_string();
     assert!(reads.contains("1000, 0.12 a write") || reads.contains("1000, 0.13 a write"), "{reads}");
     assert_saves(&finding["saving_each_ns"]);
-    let (whole, _) = self::report(&["blockwrite-whole", "1000", "0", &device.path]);
+    let (whole, _) = report_by_default(&["blockwrite-whole", "1000", "0", &device.path]);
     nothing(&whole);
 }
 
 fn loops() {
-    let report = report_of_any_share(&["closeloop", "100"]);
+    let (close_loop, _) = report(&["closeloop", "100"]);
     // Descriptors that the test's own parents left open are closed for real.
-    let count = of_kind(&report, "close_loop")["count"].as_u64().expect("a count");
+    let count = of_kind(&close_loop, "close_loop")["count"].as_u64().expect("a count");
     assert!((95_000..=100_000).contains(&count), "{count}");
 
-    let report = report_of_any_share(&["pathmiss", "200"]);
-    let finding = of_kind(&report, "path_search");
+    let (search, _) = report(&["pathmiss", "200"]);
+    let finding = of_kind(&search, "path_search");
     assert_eq!(finding["count"], 600);
     starts_again(&finding, "forkless diagnose --log -- ", "pathmiss 200");
 
-    let report = report_of_any_share(&["missing", "50"]);
-    let finding = of_kind(&report, "missing_program");
+    let (missing, _) = report(&["missing", "50"]);
+    let finding = of_kind(&missing, "missing_program");
     assert_eq!(finding["count"], 50);
     assert!(finding["title"].as_str().expect("text").contains("/nowhere/gone"));
     assert_eq!(finding["command"], "ls -l /nowhere/gone");
@@ -272,7 +274,7 @@ fn loops() {
 
 fn text_of(options: &[&str], program: &[&str]) -> (String, String) {
     let output = Command::new(FORKLESS)
-        .arg("diagnose")
+        .args(["diagnose", "--min-share", "0"])
         .args(options)
         .arg("--")
         .arg(crate::support::known_problem().expect("checked before"))

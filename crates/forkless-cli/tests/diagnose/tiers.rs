@@ -29,7 +29,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
 }
 
 fn report(program: &[&str]) -> Value {
-    let (mut values, _, _) = diagnose(&["--tier", "perf"], program);
+    let (mut values, _, _) = diagnose(&["--tier", "perf", "--min-share", "0"], program);
     assert_eq!(values.len(), 1);
     values.remove(0)
 }
