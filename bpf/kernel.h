@@ -32,6 +32,7 @@ struct mm_struct {
 	unsigned long end_code;
 	unsigned long arg_start;
 	unsigned long arg_end;
+	unsigned long env_end;
 	struct percpu_counter rss_stat[4];
 } RELOCATED;
 

@@ -11,7 +11,7 @@
 enum { PATH_BYTES = 128, ARGV_BYTES = 384, STACK_BYTES = 8192 };
 
 /* record kinds in the ring */
-enum { KIND_CREATION = 1, KIND_STACK = 2 };
+enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3 };
 
 /* creation.state */
 enum {
@@ -22,11 +22,14 @@ enum {
 /*
  * A place that makes a system call. `word` is the first word on the caller's stack
  * that points into the main program's text: it tells two callers of one libc
- * function apart without unwinding.
+ * function apart without unwinding. `image` tells the programs apart that the process
+ * has been: the address of its arguments, which each exec draws anew. 0 for system
+ * calls that create nothing.
  */
 struct site {
 	u64 ip;
 	u64 word;
+	u64 image;
 	u32 tgid;
 	u32 nr;
 };
@@ -87,13 +90,29 @@ struct stack {
 	u8 top[STACK_BYTES];
 };
 
+/*
+ * The program that a creating process is: sent at the first creation after an exec, and
+ * again when the process has renamed itself. By the time its creation is reported, the
+ * process may have become another program.
+ */
+struct program {
+	u32 kind;
+	u32 tgid;
+	u64 image;
+	u32 argv_bytes;
+	u32 pad;
+	char comm[16];         /* the thread leader's */
+	char path[PATH_BYTES]; /* as execve got it: the script, for a script */
+	char argv[ARGV_BYTES]; /* NUL-separated */
+};
+
 /* Write-protect faults of a process that has forked in full, since that fork. */
 struct after_fork {
 	u64 copied;
 	u64 reused;
 };
 
-/* Class of a system call (key of `calls`). */
+/* Class of a system call (key of `calls`), and of a stack. */
 enum {
 	CLASS_ANY = 0,
 	CLASS_SIGMASK_NEEDLESS = 1,
@@ -101,6 +120,7 @@ enum {
 	CLASS_ZONEINFO = 3,
 	CLASS_CLOSE_UNUSED = 4,
 	CLASS_BLOCK_WRITE_PARTIAL = 5,
+	CLASS_CREATION = 6, /* stacks only */
 };
 
 struct call_key {

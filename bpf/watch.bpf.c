@@ -47,6 +47,13 @@ struct rate {
 	u64 used;
 };
 
+/* What changes when a process becomes another program or renames itself. */
+struct known_program {
+	u64 image;
+	u64 comm[2];
+	u64 title[2]; /* the beginning of the arguments: setproctitle writes over them */
+};
+
 /* The thread whose write-protect fault this CPU is serving. */
 struct fault_now {
 	u32 tid;   /* 0: no thread, or another kind of fault */
@@ -92,6 +99,14 @@ struct {
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct after_fork);
 } after_forks SEC(".maps");
+
+/* By process: the program that was sent last. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct known_program);
+} programs SEC(".maps");
 
 struct {
 	MAP_UINT(type, MAP_LRU_PERCPU_HASH);
@@ -273,17 +288,70 @@ INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 		bpf_map_update_elem(&sites, site, &count, UPDATE_ANY);
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
-		send_stack(site, sp, fp, lr, 0);
+		send_stack(site, sp, fp, lr, CLASS_CREATION);
 }
 
 /* ---- creations ------------------------------------------------------------- */
+
+/* Not inlined: the largest part of a program that runs for each creation. */
+static __attribute__((noinline)) int send_program(struct known_program *now)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	struct program *p;
+	u64 length;
+
+	if (!mm || !now)
+		return 0;
+	p = bpf_ringbuf_reserve(&ring, sizeof(*p), 0);
+	if (!p) {
+		COUNT(ring_full);
+		return 0;
+	}
+	p->kind = KIND_PROGRAM;
+	p->tgid = task->tgid;
+	p->image = now->image;
+	p->argv_bytes = 0;
+	p->pad = 0;
+	__builtin_memcpy(p->comm, now->comm, sizeof(p->comm));
+	/* The kernel puts the path right behind the environment (copy_strings() in
+	 * fs/exec.c, AT_EXECFN). */
+	if (bpf_probe_read_user_str(p->path, sizeof(p->path), (void *)mm->env_end) < 0)
+		p->path[0] = 0;
+	length = mm->arg_end - now->image;
+	if (length > ARGV_BYTES)
+		length = ARGV_BYTES;
+	if (length && !bpf_probe_read_user(p->argv, (u32)length, (void *)now->image))
+		p->argv_bytes = length;
+	bpf_ringbuf_submit(p, RINGBUF_NO_WAKEUP);
+	return 0;
+}
+
+INLINE void note_program(struct task_struct *task, struct mm_struct *mm)
+{
+	struct known_program now = {}, *known;
+	u32 tgid = task->tgid;
+
+	now.image = mm->arg_start;
+	bpf_probe_read_kernel(now.comm, sizeof(now.comm), task->group_leader->comm);
+	bpf_probe_read_user(now.title, sizeof(now.title), (void *)now.image);
+	known = bpf_map_lookup_elem(&programs, &tgid);
+	if (known && known->image == now.image && known->comm[0] == now.comm[0] &&
+	    known->comm[1] == now.comm[1] && known->title[0] == now.title[0] &&
+	    known->title[1] == now.title[1])
+		return;
+	bpf_map_update_elem(&programs, &tgid, &now, UPDATE_ANY);
+	send_program(&now);
+}
 
 /* Notes the system call and call site that the thread came from; samples its stack. */
 INLINE void site_of_caller(struct site *site, struct task_struct *task)
 {
 	struct pt_regs *regs = bpf_task_pt_regs(task);
+	struct mm_struct *mm = task->mm;
 	u64 sp = sp_of(regs);
 
+	site->image = mm ? mm->arg_start : 0;
 	site->tgid = task->tgid;
 	site->nr = nr_of(regs);
 	site->ip = ip_of(regs);
@@ -409,6 +477,8 @@ int on_newtask(u64 *ctx)
 
 		bpf_map_update_elem(&after_forks, &tgid, &none, UPDATE_NOEXIST);
 	}
+
+	note_program(task, mm);
 
 	empty = bpf_map_lookup_elem(&blank, &zero);
 	if (!empty)
@@ -570,6 +640,7 @@ INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u6
 	struct call_key key = { .ip = ip_of(regs), .tgid = tgid, .nr = nr, .class = class };
 	struct call *call = bpf_map_lookup_elem(&calls, &key);
 	struct site site = { .ip = key.ip, .tgid = tgid, .nr = nr };
+	struct mm_struct *mm;
 
 	if (!call) {
 		struct call first = { .count = 1, .last = result, .bytes = bytes };
@@ -601,6 +672,8 @@ INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u6
 	if (!class && call->count < 4096)
 		return;
 stack:
+	mm = bpf_get_current_task_btf()->mm;
+	site.image = mm ? mm->arg_start : 0;
 	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), class);
 }
 

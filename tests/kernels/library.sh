@@ -73,7 +73,7 @@ boot() { # NAME KERNEL-TREE USERLAND QEMU...
 			echo "@end"
 			poweroff -f
 		fi
-		try doctor forkless doctor
+		try doctor forkless doctor --verbose
 		try library behaviour
 		try lines shell_lines
 		try spawn forkless bench spawn --quick --time 5 --no-save --csv -

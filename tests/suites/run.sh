@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the test suites of programs that fork, with and without `forkless run`. With it every fork is
-# speculated: once only in processes with one thread (strict), and once in all (speculate). Each
-# test must print the same and end the same. Every case runs one of the two with --report and the
+# speculated: once as by default (exact), and once with late reads allowed (speculate). Each test
+# must print the same and end the same. Every case runs one of the two with --report and the
 # other without, in turns. The library does more with a report, and hides less without. A command of
 # its own, not for every push: it fetches the sources of Debian's packages, and takes from minutes
 # to hours a suite.
@@ -84,7 +84,7 @@ fetch_source() { # PACKAGE [RELEASE OF DEBIAN]
 }
 
 # Runs one case in one mode, and writes its output, then its status, into a file. A mode is plain,
-# strict or speculate; the latter two with +report or without.
+# exact or speculate; the latter two with +report or without.
 once() { # MODE CASE FILE
 	local here=$work/here RUN=() status
 	rm -rf "$here" && mkdir "$here"
@@ -132,7 +132,7 @@ suite() { # NAME
 		mkdir -p "$dir"
 		once plain "$case" "$dir/plain.1"
 		number=$((number + 1))
-		if [ $((number % 2)) = 1 ]; then modes='strict+report speculate'; else modes='strict speculate+report'; fi
+		if [ $((number % 2)) = 1 ]; then modes='exact+report speculate'; else modes='exact speculate+report'; fi
 		for mode in $modes; do
 			once "$mode" "$case" "$dir/$mode.1"
 			if cmp -s "$dir/plain.1" "$dir/$mode.1"; then
@@ -149,7 +149,7 @@ suite() { # NAME
 			fi
 		done
 	done
-	echo "$1: $(wc -w <<<"$all") cases, each with strict and speculate: $same the same, $vary vary without forkless too," \
+	echo "$1: $(wc -w <<<"$all") cases, each with exact and speculate: $same the same, $vary vary without forkless too," \
 		"$known differ as they are known to, $differ differ;" \
 		"$(counter speculated) forks speculated, $(counter committed) committed"
 	[ "$differ" = 0 ] || failed=1

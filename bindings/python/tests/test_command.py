@@ -103,7 +103,7 @@ def _finding(title):
     return {
         "kind": "full_fork_then_exec",
         "title": title,
-        "process": {"comm": "python3", "exe": "/usr/bin/python3", "cgroup": "/"},
+        "process": {"name": "python3", "comm": "python3", "exe": "/usr/bin/python3", "cgroup": "/"},
         "pid": 7,
         "processes": 2,
         "call_site": [
@@ -136,6 +136,11 @@ def _report(*findings):
             "window_ns": 1_500_000_000,
             "totals": {"creations": 4, "threads": 0},
             "creations": kinds,
+            "starts": {
+                "programs": 3,
+                "cost_ns": 5e6,
+                "starters": [{"name": "python3 a.py", "programs": 3}],
+            },
             "findings": list(findings),
         }
     )
@@ -144,6 +149,7 @@ def _report(*findings):
 def test_findings_are_shown_with_their_cost_place_and_remedy():
     text = repr(_report(_finding("python3 forks 1 GiB")))
     for part in (
+        "3 programs were started (3 by python3 a.py): creating and executing them took some 5",
         "1. python3 forks 1 GiB",
         "who      pid 7 and 1 more, /usr/bin/python3",
         "cost     1.20 % of a CPU: 5.00 ms in the caller",

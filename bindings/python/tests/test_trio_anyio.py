@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -184,6 +185,19 @@ def test_errors_are_the_library_s(on: Any, command: List[str], options: Any) -> 
         return [type(error), error.args, getattr(error, "filename", None), str(error)]
 
     assert on.run(failure, on.ours.open_process) == on.run(failure, on.standard_open)
+
+
+@pytest.mark.parametrize("options", [{}, {"deadline": 60}])
+def test_a_kept_error_keeps_no_descriptor(on: Any, options: Dict[str, Any]) -> None:
+    async def main() -> None:
+        nothing = {"stdin": None, "stdout": None, "stderr": None}
+        before = open_descriptors()
+        with pytest.raises(PermissionError) as kept:
+            await on.ours.open_process(["/dev/null"], **nothing, **options)
+        assert open_descriptors() == before
+        assert kept.value.errno == errno.EACCES
+
+    on.run(main)
 
 
 def test_options_beyond_the_library_s(on: Any, no_other_way: None) -> None:

@@ -57,6 +57,8 @@ pub struct Schedule {
     pub runs: usize,
     /// Stop at the end of the first round after this time.
     pub time: Option<Duration>,
+    /// Rounds that are taken even if they take longer than that.
+    pub least_rounds: usize,
     /// Decides the order of methods in each round.
     pub seed: u64,
     /// Counted repetitions a turn, at most.
@@ -67,7 +69,14 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Schedule {
-        Schedule { runs: 3000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
+        Schedule {
+            runs: 3000,
+            time: None,
+            least_rounds: 1,
+            seed: 1,
+            per_turn: 5,
+            turn_budget: Duration::from_millis(10),
+        }
     }
 }
 
@@ -104,8 +113,11 @@ pub struct Measured {
 
 /// Warms every arm up, finds out how long a repetition takes, and runs the rounds.
 ///
+/// An arm that is interrupted ends the run: what whole rounds gave is the result.
+///
 /// # Errors
-/// The first error of any arm; [`Error::Spec`] when nothing is to be measured.
+/// The first error of any arm but [`Error::Interrupted`]; [`Error::Spec`] when nothing is to be
+/// measured.
 pub fn run(
     arms: &mut [Box<dyn Arm + '_>],
     schedule: &Schedule,
@@ -117,10 +129,6 @@ pub fn run(
         ));
     }
     let mut turns: Vec<Turn> = arms.iter().map(|arm| Turn::with_series(arm.series())).collect();
-    let mut paces = Vec::with_capacity(arms.len());
-    for (arm, turn) in arms.iter_mut().zip(&mut turns) {
-        paces.push(warm_up(arm.as_mut(), turn, schedule)?);
-    }
     let planned = schedule.runs.div_ceil(schedule.per_turn).max(1);
     let mut outcome = Measured {
         series: arms.iter().map(|arm| vec![Samples::default(); arm.series()]).collect(),
@@ -128,31 +136,73 @@ pub fn run(
         planned,
         elapsed: Duration::ZERO,
     };
+    let mut paces = Vec::with_capacity(arms.len());
+    for (arm, turn) in arms.iter_mut().zip(&mut turns) {
+        match warm_up(arm.as_mut(), turn, schedule) {
+            Err(Error::Interrupted) => return Ok(outcome),
+            pace => paces.push(pace?),
+        }
+    }
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(schedule.seed);
     let mut order: Vec<usize> = (0..arms.len()).collect();
     let start = Instant::now();
-    observer.progress(0, planned);
+    let a_round = paces.iter().map(|pace: &Pace| pace.turn).sum();
+    observer.progress(0, schedule.expected(planned, a_round));
     for round in 0..planned {
         order.shuffle(&mut rng);
-        for &index in &order {
-            let (settle, counted) = paces[index];
-            arms[index].turn(settle, counted, &mut turns[index])?;
-            for (samples, series) in outcome.series[index].iter_mut().zip(&mut turns[index].series) {
-                samples.push_round(series.drain(..));
+        let turned = order.iter().try_for_each(|&index| {
+            let Pace { settle, counted, .. } = paces[index];
+            arms[index].turn(settle, counted, &mut turns[index])
+        });
+        match turned {
+            Err(Error::Interrupted) => break,
+            turned => turned?,
+        }
+        // A round counts as a whole: series of different lengths could not be compared.
+        for (series, turn) in outcome.series.iter_mut().zip(&mut turns) {
+            for (samples, values) in series.iter_mut().zip(&mut turn.series) {
+                samples.push_round(values.drain(..));
             }
         }
         outcome.rounds = round + 1;
-        observer.progress(round + 1, planned);
-        if schedule.time.is_some_and(|limit| start.elapsed() >= limit) {
+        outcome.elapsed = start.elapsed();
+        let a_round = outcome.elapsed / u32::try_from(outcome.rounds).unwrap_or(u32::MAX);
+        observer.progress(outcome.rounds, schedule.expected(planned, a_round).max(outcome.rounds));
+        let is_over = schedule.time.is_some_and(|limit| outcome.elapsed >= limit);
+        if is_over && outcome.rounds >= schedule.least_rounds {
             break;
         }
     }
-    outcome.elapsed = start.elapsed();
     Ok(outcome)
 }
 
-/// Uncounted and counted repetitions a turn for one arm, from its own pace.
-fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(usize, usize), Error> {
+impl Schedule {
+    /// How many rounds there will be, if each takes so long.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate of a number of rounds"
+    )]
+    fn expected(&self, planned: usize, a_round: Duration) -> usize {
+        let Some(time) = self.time else { return planned };
+        let fitting = time.as_secs_f64() / a_round.as_secs_f64().max(1e-9);
+        planned.min((fitting.ceil() as usize).max(self.least_rounds))
+    }
+}
+
+/// How an arm takes its turns.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Uncounted repetitions a turn.
+    settle: usize,
+    /// Counted repetitions a turn.
+    counted: usize,
+    /// How long a turn lasts.
+    turn: Duration,
+}
+
+/// Warms one arm up, and finds its pace.
+fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<Pace, Error> {
     let mut pace = Duration::ZERO;
     // The first repetition pays for first-touch faults and lazy binding, and speculative forks
     // learn from the first three; the last one stands for the rest.
@@ -172,7 +222,8 @@ fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(u
     // For a method that fills its turn with one repetition, what the others left behind no longer
     // shows.
     let settle = usize::from(counted > 1);
-    Ok((settle, counted))
+    let repetitions = u32::try_from(settle + counted).unwrap_or(u32::MAX);
+    Ok(Pace { settle, counted, turn: pace.saturating_mul(repetitions) })
 }
 
 #[cfg(test)]
@@ -262,6 +313,49 @@ mod tests {
         assert!(outcome.rounds < outcome.planned);
         assert_eq!(outcome.series[0][1].rounds.len(), outcome.rounds);
         assert_eq!(outcome.series[1][1].rounds.len(), outcome.rounds);
+    }
+
+    #[test]
+    fn the_least_rounds_are_taken_however_long_they_last() {
+        let log = Log::default();
+        let mut arms = fakes(&[Duration::from_millis(2)], &log);
+        let time = Some(Duration::from_millis(1));
+        let schedule = Schedule { runs: 100, per_turn: 1, least_rounds: 6, time, ..Schedule::default() };
+        assert_eq!(run(&mut arms, &schedule, &mut Silent).unwrap().rounds, 6);
+    }
+
+    #[test]
+    fn the_expected_rounds_are_those_that_fit() {
+        let schedule =
+            Schedule { time: Some(Duration::from_secs(1)), least_rounds: 6, ..Schedule::default() };
+        let expected = |milliseconds| schedule.expected(100, Duration::from_millis(milliseconds));
+        assert_eq!([expected(0), expected(1), expected(100), expected(10_000)], [100, 100, 10, 6]);
+        assert_eq!(Schedule::default().expected(100, Duration::from_secs(9)), 100);
+    }
+
+    /// Interrupted in so many turns.
+    struct Interrupted(usize);
+
+    impl Arm for Interrupted {
+        fn turn(&mut self, _settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+            self.0 = self.0.checked_sub(1).ok_or(Error::Interrupted)?;
+            (0..counted).for_each(|_| turn.add(0, 1.0));
+            Ok(())
+        }
+        fn series(&self) -> usize {
+            1
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_keeps_its_whole_rounds() {
+        let schedule = Schedule { runs: 10, per_turn: 1, turn_budget: Duration::ZERO, ..Schedule::default() };
+        for (turns, rounds) in [(0, 0), (1, 0), (3, 2)] {
+            let mut arms: Vec<Box<dyn Arm>> = vec![Box::new(Interrupted(99)), Box::new(Interrupted(turns))];
+            let outcome = run(&mut arms, &schedule, &mut Silent).unwrap();
+            assert_eq!(outcome.rounds, rounds);
+            assert!(outcome.series.iter().all(|series| series[0].values.len() == rounds));
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum Error {
     },
     /// The specification asks for what cannot be: an unknown method, zero threads, no run at all.
     Spec(String),
+    /// The user wants no more. What whole rounds gave is kept.
+    Interrupted,
     /// No file and no saved result has this name.
     NotSaved(String),
     /// The machine has not got what the specification asks for: memory, descriptors, a facility, a
@@ -73,6 +75,7 @@ impl fmt::Display for Error {
                     "{method}: the child {outcome}, so its time would mean nothing; the run is abandoned"
                 )
             }
+            Error::Interrupted => f.write_str("interrupted"),
             Error::NotSaved(name) => write!(f, "{name}: no such file, and no saved result begins so"),
             Error::Spec(text) | Error::Missing(text) => f.write_str(text),
         }

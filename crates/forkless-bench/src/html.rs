@@ -14,11 +14,20 @@ use crate::store::timestamp;
 #[must_use]
 pub fn page(made_by: &str, results: &Results, registry: Registry) -> String {
     let names: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
-    let content = html! {
+    let contents = html! {
         nav {
             @for (index, name) in names.iter().enumerate() { a href={ "#suite-" (index) } { (name) } }
             a href="#machine" { "machine" }
         }
+    };
+    page_about(&format!("{made_by}: {}", names.join(", ")), &contents, results, registry)
+}
+
+/// The page with its title, and an introduction in place of the list of suites.
+#[must_use]
+pub fn page_about(title: &str, introduction: &Markup, results: &Results, registry: Registry) -> String {
+    let content = html! {
+        (introduction)
         @for (index, suite) in results.suites.iter().enumerate() {
             (section(suite, registry.of(&suite.name), index))
         }
@@ -26,7 +35,7 @@ pub fn page(made_by: &str, results: &Results, registry: Registry) -> String {
         (html_page::machine(&results.machine))
         p.legend { "forkless " (results.version) ", " (timestamp(results.created)) }
     };
-    html_page::page(&format!("{made_by}: {}", names.join(", ")), "", &content)
+    html_page::page(title, "", &content)
 }
 
 fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {

@@ -10,6 +10,8 @@
 //! - [`program`], [`page_kinds`], [`memory`]: the measured child, the parent's burden, and the safe
 //!   amount of it.
 //! - [`under_run`]: a measurement in a process with the preloaded library in it.
+//! - [`trial`], [`descendants`]: a user's own command, plain and with the preloaded library in it;
+//!   and the processes that it leaves behind. Both are for Linux.
 //! - [`private_directory`]: files of a measurement's own.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: figures with their evidence.
@@ -21,6 +23,8 @@
 pub mod check;
 pub mod clock;
 pub mod compare;
+#[cfg(target_os = "linux")]
+pub mod descendants;
 pub mod engine;
 pub mod error;
 pub mod guard;
@@ -48,4 +52,6 @@ pub mod store;
 pub mod suites;
 #[cfg(not(target_os = "linux"))]
 mod sysctl;
+#[cfg(target_os = "linux")]
+pub mod trial;
 pub mod under_run;

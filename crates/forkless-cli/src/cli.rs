@@ -17,7 +17,7 @@ use crate::commands;
     version,
     arg_required_else_help = true,
     max_term_width = 110,
-    after_help = "Examples:\n  forkless doctor\n  forkless bench spawn --rss 1G\n  forkless diagnose -- make\n  forkless run --report -- \
+    after_help = "Examples:\n  forkless doctor\n  forkless bench spawn --rss 1G\n  forkless diagnose -- make\n  forkless try -- PROGRAM ARGS...\n  forkless run --report -- \
     PROGRAM ARGS...\n\nExit codes: 0 fine, 1 finding or regression, 2 usage, 3 missing privilege or facility; `run` and `sh` give the \
     program's own."
 )]
@@ -82,6 +82,8 @@ pub(crate) enum Command {
     /// Run a command line as /bin/sh would, without the shell where that makes no difference.
     #[cfg(target_os = "linux")]
     Sh(commands::sh::Args),
+    #[cfg(target_os = "linux")]
+    Try(Box<commands::trial::Args>),
 }
 
 impl Cli {

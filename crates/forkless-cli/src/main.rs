@@ -37,6 +37,8 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         #[cfg(target_os = "linux")]
         Command::Sh(args) => commands::sh::run(&args),
+        #[cfg(target_os = "linux")]
+        Command::Try(args) => commands::trial::run(&args),
     };
     exit::report(outcome)
 }

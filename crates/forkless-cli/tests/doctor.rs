@@ -37,9 +37,62 @@ fn every_section_is_there_and_every_facility_says_what_it_is_for() {
     }
 }
 
+fn text(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_forkless")).arg("doctor").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// It filled four screens, and whether anything works was to be read out of tables.
 #[test]
-fn the_table_names_the_path_in_use() {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkless")).arg("doctor").output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("never with fork"), "{text}");
+fn it_begins_with_a_verdict_for_each_part_and_fits_on_a_screen() {
+    let text = text(&[]);
+    assert!(text.lines().count() < 24, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let verdicts: Vec<Vec<&str>> = text
+        .lines()
+        .skip(1)
+        .filter(|line| !line.is_empty() && !line.starts_with([' ', '-']))
+        .map(|line| line.split_whitespace().take(2).collect())
+        .collect();
+    let parts: Vec<&str> = verdicts.iter().map(|verdict| verdict[0]).collect();
+    assert_eq!(parts, ["spawn", "run", "diagnose", "memory"], "{text}");
+    assert!(verdicts.iter().all(|verdict| ["yes", "partly", "no"].contains(&verdict[1])), "{text}");
+}
+
+#[test]
+fn the_tables_are_printed_on_request() {
+    let text = text(&["--verbose"]);
+    assert!(text.contains("never with fork") && text.contains("without it"), "{text}");
+}
+
+#[test]
+fn a_process_is_told_what_its_forks_cost() {
+    let memory = std::hint::black_box(vec![1u8; 64 << 20]);
+    let pid = std::process::id().to_string();
+    let said = text(&["-p", &pid]);
+    assert!(said.contains(&format!("(pid {pid}): ")), "{said}");
+    assert!(said.contains("A fork of this process costs about "), "{said}");
+    assert!(said.contains("   under run   ") && said.contains("   huge pages  "), "{said}");
+
+    let json: serde_json::Value = serde_json::from_str(&text(&["--json", "-p", &pid])).unwrap();
+    let process = &json["process"];
+    assert!(process["anon"].as_u64().unwrap() >= memory.len() as u64, "{process}");
+    assert!(process["now"]["mid"].as_f64().unwrap() > 0.0, "{process}");
+    for remedy in ["under_run", "with_huge_pages"] {
+        assert!(process[remedy]["cost"].is_null() != process[remedy]["why_not"].is_null(), "{process}");
+    }
+    drop(memory);
+
+    // A process whose forks `run` leaves alone is promised nothing.
+    let mut small = Command::new("sleep").arg("60").spawn().unwrap();
+    let said = text(&["-p", &small.id().to_string()]);
+    small.kill().unwrap();
+    small.wait().unwrap();
+    assert!(said.contains("under run   no change: it has less than 8 MiB"), "{said}");
+
+    let gone =
+        Command::new(env!("CARGO_BIN_EXE_forkless")).args(["doctor", "-p", "8388608"]).output().unwrap();
+    assert_eq!(gone.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("no process 8388608"));
 }

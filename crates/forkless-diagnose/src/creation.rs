@@ -208,11 +208,35 @@ pub struct Place {
     pub ip: u64,
     /// The nearest word on the stack that points into the main program.
     pub word: u64,
+    /// Tells the programs apart that the process has been: each exec changes it. 0 where it is not
+    /// known, and for system calls that create nothing.
+    pub image: u64,
+}
+
+/// One program that a process was: its pid, and [`Place::image`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ProgramKey {
+    pub(crate) pid: u32,
+    pub(crate) image: u64,
+}
+
+impl ProgramKey {
+    /// From here on images are numbers that a tier has made up, and no addresses of arguments.
+    pub(crate) const MADE_UP: u64 = 1 << 63;
+
+    /// The last program of a process.
+    pub(crate) fn last_of(pid: u32) -> Self {
+        Self { pid, image: 0 }
+    }
 }
 
 impl Place {
+    pub(crate) fn program(&self) -> ProgramKey {
+        ProgramKey { pid: self.pid, image: self.image }
+    }
+
     pub(crate) fn from_raw(raw: &RawSite) -> Self {
-        Self { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
+        Self { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word, image: raw.image }
     }
 }
 
@@ -275,8 +299,11 @@ pub struct Creation {
     /// The path of the last failed exec.
     pub exec_failed_path: Option<String>,
     /// Write-protect faults of the child, before its exec, that copied a page.
+    // Not serialised: a watch that hands out single creations does not count faults.
+    #[serde(skip)]
     pub child_copied: u64,
     /// Such faults that could reuse the page.
+    #[serde(skip)]
     pub child_reused: u64,
     /// How it ended.
     pub end: ChildEnd,
@@ -300,17 +327,7 @@ impl Creation {
         let at_ns = if raw.start_ns != 0 { raw.start_ns } else { raw.copied_ns };
         let since = |end: u64, begin: u64| (end != 0 && begin != 0).then(|| end.saturating_sub(begin));
         let argv_bytes = &raw.argv[..(raw.argv_bytes as usize).min(raw.argv.len())];
-        // The kernel stores each argument with its NUL. A list that does not end in NUL was cut.
-        let argv_cut = argv_bytes.last().is_some_and(|&last| last != 0);
-        let argv = match argv_bytes {
-            [] => Vec::new(),
-            bytes => bytes
-                .strip_suffix(&[0])
-                .unwrap_or(bytes)
-                .split(|&b| b == 0)
-                .map(|arg| String::from_utf8_lossy(arg).into_owned())
-                .collect(),
-        };
+        let (argv, argv_cut) = ring::arguments(argv_bytes);
         let flags = CloneFlags(raw.flags);
         let returned = raw.state & STATE_RETURNED != 0 && raw.returned_ns != 0;
         Self {
@@ -369,7 +386,7 @@ impl Creation {
             caller_thread: 0,
             caller_comm: String::new(),
             caller_cgroup: 0,
-            site: Place { pid: 0, nr: 0, ip: 0, word: 0 },
+            site: Place { pid: 0, nr: 0, ip: 0, word: 0, image: 0 },
             memory: CallerMemory::default(),
             child: 0,
             child_comm: String::new(),

@@ -10,7 +10,10 @@ use crate::event::{Event, Totals};
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
 use crate::perf::PerfWatch;
+use crate::probe::TierProbe;
+use crate::remedy::StartedProgram;
 use crate::sampler::Sampler;
+use crate::summary::{self, StartSummary};
 use crate::target::WatchTarget;
 use crate::tier::Tier;
 use crate::watch::{Watch, WatchOptions};
@@ -23,6 +26,9 @@ const TICK: Duration = Duration::from_secs(1);
 pub struct Diagnosis {
     source: TierWatch,
     limits: Vec<String>,
+    refused: Vec<TierProbe>,
+    /// The command that the watch runs.
+    command: Option<StartedProgram>,
     collected: Collected,
     model: CostModel,
     thresholds: Thresholds,
@@ -36,21 +42,24 @@ pub struct Diagnosis {
 enum TierWatch {
     Bpf(Box<Watch>),
     Perf(Box<PerfWatch>),
-    Procfs(Sampler),
+    Procfs(Box<Sampler>),
 }
 
 impl TierWatch {
-    /// Starts the best tier that works, or the tier asked for. Also returns what it cannot see.
-    fn start(options: &WatchOptions) -> Result<(Self, Vec<String>), WatchError> {
-        let mut limits = Vec::new();
+    /// Starts the best tier that works, or the tier asked for. Also returns what it cannot see, and
+    /// adds the better tiers that were refused to `refused`.
+    fn start(
+        options: &WatchOptions,
+        refused: &mut Vec<TierProbe>,
+    ) -> Result<(Self, Vec<String>), WatchError> {
         if !matches!(options.tier, Some(Tier::Perf | Tier::Procfs)) {
             match Watch::start(options) {
                 Ok(watch) => {
-                    limits.extend(watch.limits());
+                    let limits = watch.limits();
                     return Ok((Self::Bpf(Box::new(watch)), limits));
                 }
                 Err(error) if error.is_missing_facility() && options.tier.is_none() => {
-                    limits.push(format!("no BPF: {error}"));
+                    refused.push(TierProbe { tier: Tier::BpfTracepoints, refused: Some(error.to_string()) });
                 }
                 Err(error) => return Err(error),
             }
@@ -63,13 +72,13 @@ impl TierWatch {
         if options.tier != Some(Tier::Procfs) {
             match PerfWatch::start(&options.target) {
                 Ok(watch) => {
-                    limits.extend(watch.limits());
+                    let limits = watch.limits();
                     return Ok((Self::Perf(Box::new(watch)), limits));
                 }
                 // Without privileges only one's own processes can be watched, not the machine or a
                 // cgroup.
                 Err(error) if error.is_missing_facility() && options.tier.is_none() && own => {
-                    limits.push(format!("no perf events: {error}"));
+                    refused.push(TierProbe { tier: Tier::Perf, refused: Some(error.to_string()) });
                 }
                 Err(error) => return Err(error),
             }
@@ -77,23 +86,12 @@ impl TierWatch {
         if !own {
             return Err(WatchError::TierTooWeak);
         }
-        limits.push(
-            "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
-             system calls and stacks are not seen"
-                .to_owned(),
-        );
-        Ok((Self::Procfs(Sampler::start(&options.target.resolve()?)?), limits))
-    }
-}
-
-impl TierWatch {
-    /// The pid of the command, if the target is a command.
-    fn command_pid(&self) -> Option<u32> {
-        match self {
-            Self::Bpf(watch) => watch.command_pid(),
-            Self::Perf(watch) => watch.command_pid(),
-            Self::Procfs(sampler) => sampler.command_pid(),
-        }
+        let limits = [
+            "counts are lower bounds, and costs are predicted; system calls and stacks are not seen",
+            "short-lived children are missed, or count as sharing memory",
+        ];
+        let sampler = Sampler::start(&options.target.resolve()?)?;
+        Ok((Self::Procfs(Box::new(sampler)), limits.map(str::to_owned).to_vec()))
     }
 }
 
@@ -116,14 +114,20 @@ pub struct CreationCounts {
 pub struct DiagnosisReport {
     /// The tier that was used.
     pub tier: Tier,
-    /// Facts that this tier cannot see; empty for a complete tier.
+    /// The better tiers, and why they are not here. [`probe_tiers`](crate::probe_tiers) has all.
+    pub refused: Vec<TierProbe>,
+    /// Facts that this tier cannot see, the widest first; empty for a complete tier.
     pub limits: Vec<String>,
+    /// Facts that were missed in this watch, beside the lost events of `totals`.
+    pub losses: Vec<String>,
     /// Length of the watch, nanoseconds.
     pub window_ns: u64,
     /// Everything counted and lost.
     pub totals: Totals,
     /// Creations by kind, those whose child still runs included.
     pub creations: CreationCounts,
+    /// How many programs were started, by whom, and what that cost.
+    pub starts: StartSummary,
     /// Whether system calls were counted. If not, there are no findings about them.
     pub system_calls: bool,
     /// The least costs of a finding.
@@ -132,6 +136,8 @@ pub struct DiagnosisReport {
     pub model: CostModel,
     /// The largest saving first.
     pub findings: Vec<Finding>,
+    /// The command that was run and watched, if one was.
+    pub command: Option<StartedProgram>,
 }
 
 impl Diagnosis {
@@ -150,13 +156,26 @@ impl Diagnosis {
         if let WatchTarget::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
-        let (source, limits) = TierWatch::start(options)?;
-        if let (WatchTarget::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
-            collected.command(pid, argv);
-        }
+        let mut refused = Vec::new();
+        let (source, limits) = TierWatch::start(options, &mut refused)?;
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
-        Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })
+        let command = match &options.target {
+            WatchTarget::Command(argv) => Some(StartedProgram::of_command(argv)),
+            _ => None,
+        };
+        Ok(Self {
+            source,
+            limits,
+            refused,
+            command,
+            collected,
+            model,
+            thresholds,
+            system_calls,
+            begin: now,
+            ticked: now,
+        })
     }
 
     /// Whether the target is a command that has ended.
@@ -246,10 +265,10 @@ impl Diagnosis {
             TierWatch::Perf(watch) => (watch.living(), Tier::Perf),
             TierWatch::Procfs(_) => (Vec::new(), Tier::Procfs),
         };
-        let mut limits = self.limits.clone();
-        if let TierWatch::Perf(watch) = &self.source {
-            limits.extend(watch.losses());
-        }
+        let losses = match &self.source {
+            TierWatch::Perf(watch) => watch.losses(),
+            _ => Vec::new(),
+        };
         let mut totals = self.collected.totals;
         totals.stacks_skipped += self.collected.stacks_left_out();
         let groups = self.collected.groups_with(&living);
@@ -263,32 +282,41 @@ impl Diagnosis {
             shared_memory: count(Outcome::Shared),
             speculated: count(Outcome::Speculated),
         };
+        let window_ns = window.as_nanos() as f64;
+        let starters = self.collected.starters_with(&living);
+        let starts = summary::of(&starters, &self.model, window_ns);
         let namesakes = finding::namesakes(&self.collected);
         let context = Context {
             collected: &self.collected,
             groups: &groups,
             namesakes: &namesakes,
+            starters: &starters,
             model: &self.model,
+            command: self.command.as_ref(),
             thresholds: self.thresholds,
-            window_ns: window.as_nanos() as f64,
+            window_ns,
         };
         Ok(DiagnosisReport {
             tier,
-            limits,
+            refused: self.refused.clone(),
+            limits: self.limits.clone(),
+            losses,
             window_ns: window.as_nanos() as u64,
             totals,
             creations,
+            starts,
             system_calls: self.system_calls,
             thresholds: self.thresholds,
             model: self.model,
             findings: finding::all(&context),
+            command: self.command.clone(),
         })
     }
 
     /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few
     /// kinds for each of at most 201 cgroups, never a pid.
     pub fn metrics(&self, report: &DiagnosisReport) -> String {
-        crate::metrics::encode(&self.collected, &report.findings)
+        crate::metrics::encode(&self.collected, &report.findings, self.system_calls)
     }
 }
 

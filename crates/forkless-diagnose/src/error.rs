@@ -102,11 +102,15 @@ fn mend(source: &std::io::Error) -> &'static str {
     }
 }
 
+/// The capabilities with which a user who is not root sees everything, for messages: the first two
+/// for BPF, the third for what /proc says about other users' processes.
+pub const CAPABILITIES: &str = "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE";
+
 /// The advice depends on whether root was refused.
-fn remedy() -> &'static str {
+fn remedy() -> String {
     if rustix::process::geteuid().is_root() {
-        "root is not enough here: the kernel's configuration or a container's policy forbids it"
+        "root is not enough here: the kernel's configuration or a container's policy forbids it".to_owned()
     } else {
-        "run as root, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+        format!("run as root, or grant {CAPABILITIES}")
     }
 }

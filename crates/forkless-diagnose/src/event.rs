@@ -1,8 +1,9 @@
 //! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
 //! is interpreted here.
 
-use crate::creation::{Creation, Place};
-use crate::ring::{RawCall, RawCallKey, RawStackHead};
+use crate::creation::{Creation, Place, ProgramKey};
+use crate::program::KnownProgram;
+use crate::ring::{self, RawCall, RawCallKey, RawProgram, RawStackHead};
 
 /// One report of a watch.
 #[derive(Debug)]
@@ -12,6 +13,32 @@ pub enum Event {
     Created(Box<Creation>),
     /// The top of the stack at a system call.
     Stack(StackTop),
+    /// The program that a creating process is, before its first creation is reported.
+    Program(SeenProgram),
+}
+
+/// A program as it was at a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenProgram {
+    pub(crate) key: ProgramKey,
+    pub(crate) known: KnownProgram,
+    /// Whether its arguments were too long to be seen in whole.
+    pub(crate) cut: bool,
+}
+
+impl SeenProgram {
+    pub(crate) fn from_raw(raw: &RawProgram) -> Self {
+        let bytes = &raw.argv[..(raw.argv_bytes as usize).min(raw.argv.len())];
+        let (arguments, cut) = ring::arguments(bytes);
+        let path = ring::text(&raw.path);
+        let known = KnownProgram {
+            comm: ring::text(&raw.comm),
+            path: (!path.is_empty()).then_some(path),
+            arguments,
+            ..KnownProgram::default()
+        };
+        Self { key: ProgramKey { pid: raw.tgid, image: raw.image }, known, cut }
+    }
 }
 
 /// The top of a user stack. It must be unwound while the process exists.
@@ -19,7 +46,7 @@ pub enum Event {
 pub struct StackTop {
     /// The place.
     pub site: Place,
-    /// Class of the system call; 0 for a creation.
+    /// Class of the system call, or that of a creation.
     pub class: u16,
     /// The stack pointer at the system call.
     pub sp: u64,
@@ -44,19 +71,21 @@ impl StackTop {
     }
 }
 
-/// Everything the kernel side counted and lost.
+/// Everything the kernel side counted and lost. `None` is a number that the tier does not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
     /// Process creations.
     pub creations: u64,
     /// Thread creations.
-    pub threads: u64,
-    /// Creations and stacks lost because the ring was full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
+    /// Creations, programs and stacks lost because the ring was full.
     pub lost_ring: u64,
     /// Creations lost because too many children lived at once.
     pub lost_live: u64,
     /// System calls lost because the table of places was full.
-    pub lost_calls: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_calls: Option<u64>,
     /// Stacks dropped by the rate limit, or because too many waited for their symbols. Only stacks
     /// are lost by it.
     pub stacks_skipped: u64,
@@ -65,7 +94,7 @@ pub struct Totals {
 impl Totals {
     /// Events that are missing from the counts.
     pub fn lost(&self) -> u64 {
-        self.lost_ring + self.lost_live + self.lost_calls
+        self.lost_ring + self.lost_live + self.lost_calls.unwrap_or(0)
     }
 }
 

@@ -44,6 +44,21 @@ impl Invocation {
         Some(Self { words, directory })
     }
 
+    /// By the arguments of a process that is gone: its directory is not known. `None` for a title
+    /// that the process has written over them.
+    pub(crate) fn of_arguments(exe: Option<&str>, arguments: &[String]) -> Option<Self> {
+        let first = arguments.first()?;
+        if first.contains(char::is_whitespace) || first.contains(':') {
+            return None;
+        }
+        let mut words = arguments.to_vec();
+        // A login shell's name, or one that only exec -a made.
+        if first.starts_with('-') {
+            words[0] = exe?.to_owned();
+        }
+        Some(Self { words, directory: None })
+    }
+
     /// The invocation of a command that runs in our own directory.
     pub(crate) fn of_command(argv: &[std::ffi::OsString]) -> Option<Self> {
         let words: Option<Vec<String>> = argv.iter().map(|word| word.to_str().map(str::to_owned)).collect();

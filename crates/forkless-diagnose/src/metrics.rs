@@ -21,8 +21,8 @@ struct KindLabel {
     kind: String,
 }
 
-/// All metrics in the OpenMetrics text format.
-pub(crate) fn encode(collected: &Collected, findings: &[Finding]) -> String {
+/// All metrics in the OpenMetrics text format. What was not measured is absent.
+pub(crate) fn encode(collected: &Collected, findings: &[Finding], system_calls: bool) -> String {
     let mut registry = Registry::with_prefix("forkless");
     let creations = Family::<CreationLabels, Counter>::default();
     let seconds = Family::<CreationLabels, Counter<f64, std::sync::atomic::AtomicU64>>::default();
@@ -30,7 +30,9 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding]) -> String {
         for (at, kind) in KINDS.iter().enumerate().filter(|(at, _)| sums.creations[*at] > 0) {
             let labels = CreationLabels { kind, cgroup: cgroup.clone() };
             creations.get_or_create(&labels).inc_by(sums.creations[at]);
-            seconds.get_or_create(&labels).inc_by(sums.caller_ns[at] as f64 / 1e9);
+            if let Some(ns) = sums.caller_ns[at] {
+                seconds.get_or_create(&labels).inc_by(ns as f64 / 1e9);
+            }
         }
     }
     registry.register("process_creations", "Processes created whose children have ended", creations);
@@ -46,14 +48,17 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding]) -> String {
     }
     registry.register("shells", "Shells started for one line, by whether the line needs one", shells);
 
-    let calls = Family::<KindLabel, Counter>::default();
-    let sums = &collected.sums;
-    for (kind, count) in
-        [("signal_mask_unchanged", sums.signal_mask_unchanged), ("localtime", sums.localtime)]
-    {
-        calls.get_or_create(&KindLabel { kind: kind.to_owned() }).inc_by(count);
+    // A 0 would say that none was made.
+    if system_calls {
+        let calls = Family::<KindLabel, Counter>::default();
+        let sums = &collected.sums;
+        for (kind, count) in
+            [("signal_mask_unchanged", sums.signal_mask_unchanged), ("localtime", sums.localtime)]
+        {
+            calls.get_or_create(&KindLabel { kind: kind.to_owned() }).inc_by(count);
+        }
+        registry.register("needless_system_calls", "System calls that need not be made", calls);
     }
-    registry.register("needless_system_calls", "System calls that need not be made", calls);
 
     let lost = Counter::<u64>::default();
     lost.inc_by(collected.totals.lost());
@@ -69,4 +74,27 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding]) -> String {
     // Writing into a String cannot fail.
     let _ = text::encode(&mut out, &registry);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::creation::Creation;
+    use crate::event::Event;
+
+    /// A 0 read as "none was made".
+    #[test]
+    fn a_sum_that_was_not_measured_is_absent() {
+        let mut collected = Collected::new();
+        collected.event(Event::Created(Box::new(Creation::unseen())));
+        let page = encode(&collected, &[], false);
+        assert!(page.contains("forkless_process_creations_total{"), "{page}");
+        assert!(!page.contains("forkless_creation_caller_seconds_total{"), "{page}");
+        assert!(!page.contains("needless_system_calls"), "{page}");
+        let timed = Creation { copy_ns: Some(7), ..Creation::unseen() };
+        collected.event(Event::Created(Box::new(timed)));
+        let page = encode(&collected, &[], true);
+        assert!(page.contains("forkless_creation_caller_seconds_total{"), "{page}");
+        assert!(page.contains("forkless_needless_system_calls_total{"), "{page}");
+    }
 }

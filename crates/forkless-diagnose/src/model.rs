@@ -39,6 +39,9 @@ pub struct CostModel {
     pub fault_reused: Estimate,
     /// posix_spawn of a small program, time in the caller.
     pub spawn: Estimate,
+    /// A small program from its creation to its end, CPU time of the child: exec, dynamic loading
+    /// and exit.
+    pub program: Estimate,
     /// Added by `sh -c` in front of a program, until the program has ended.
     pub shell: Estimate,
     /// An execve that fails because the file is missing.
@@ -75,7 +78,7 @@ impl CostModel {
         let entries = (BLOCK / PAGE) as f64;
         let fork_per_entry = forks.caller_added.times(1.0 / entries);
         let fork_per_huge_page = per_huge_page(fork_per_entry)?;
-        let spawn = spawn_blocked()?;
+        let (spawn, program) = spawn_and_program()?;
         Ok(Self {
             fork_fixed: forks.bare,
             create: create_without_copy()?,
@@ -85,6 +88,7 @@ impl CostModel {
             fault_copied,
             fault_reused,
             spawn,
+            program,
             shell: shell_added()?,
             failed_exec: failed_exec(),
             system_call: repeated(|| {
@@ -442,19 +446,21 @@ fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
 
 /// Time in posix_spawn, which the standard library uses for a plain command. Descriptors are
 /// inherited: /bin/true uses none, and /dev/null may be closed to us.
-fn spawn_blocked() -> io::Result<Estimate> {
+///
+/// Also the CPU time of the child, which the kernel tells when it is reaped.
+fn spawn_and_program() -> io::Result<(Estimate, Estimate)> {
     let _ahead = Ahead::begin();
-    let mut samples = Vec::new();
+    let (mut samples, mut programs) = (Vec::new(), Vec::new());
     // The first is to find everything in memory.
     Command::new("/bin/true").status()?;
     while !estimate::agree(&mut samples) && samples.len() < MOST {
         let mut command = Command::new("/bin/true");
         let begin = Instant::now();
-        let mut child = command.spawn()?;
+        let child = command.spawn()?;
         samples.push(since(begin));
-        child.wait()?;
+        programs.push(reap(child.id().cast_signed())?);
     }
-    Ok(Estimate::of_disturbed(&mut samples))
+    Ok((Estimate::of_disturbed(&mut samples), Estimate::of_samples(&mut programs)))
 }
 
 /// `sh -c /bin/true` less /bin/true, interleaved.
@@ -539,6 +545,7 @@ mod tests {
         let least = model.system_call.low / 2.0;
         assert!(model.fault_reused.mid > least && model.fault_copied.mid > least, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
+        assert!(model.program.mid > model.create.mid, "an exec is more than a creation: {model:?}");
         if let Some(switch) = model.swapcontext {
             assert!(switch.mid > model.system_call.low, "a switch makes a system call: {model:?}");
         }

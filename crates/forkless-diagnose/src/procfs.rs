@@ -8,7 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::creation::CallerMemory;
+use crate::creation::{CallerMemory, ProgramKey};
+use crate::program::KnownProgram;
 
 /// `pid` and every process below it now, `pid` first.
 pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
@@ -52,12 +53,30 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat_fields(pid)?.get(1)?.parse().ok()
 }
 
-/// User and system time of a process with its ended threads, in nanoseconds (clock ticks of usually
-/// 10 ms).
-pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
+/// Facts of /proc/PID/stat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessTimes {
+    /// User and system time of the process with its ended threads, in nanoseconds (clock ticks of
+    /// usually 10 ms).
+    pub(crate) cpu_ns: u64,
+    /// As [`start_ticks`].
+    pub(crate) start_ticks: u64,
+    /// As [`arguments_at`].
+    pub(crate) arguments_at: Option<u64>,
+}
+
+pub(crate) fn times_of(pid: u32) -> Option<ProcessTimes> {
     let fields = stat_fields(pid)?;
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(ProcessTimes {
+        cpu_ns: (number(11)? + number(12)?) * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
+        start_ticks: number(19)?,
+        arguments_at: number(45).filter(|&address| address != 0),
+    })
+}
+
+pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
+    times_of(pid).map(|times| times.cpu_ns)
 }
 
 /// Start time of a process in clock ticks since boot. With the pid it identifies a process for
@@ -108,6 +127,12 @@ pub(crate) fn text_range(pid: u32) -> Option<Range<u64>> {
 /// addresses are randomised. `None` without the right to trace the process, and for kernel threads.
 pub(crate) fn arguments_at(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(45)?.parse().ok().filter(|&address| address != 0)
+}
+
+/// Whether a process has made no exec since. `None` if that cannot be told.
+pub(crate) fn is_still(program: ProgramKey) -> Option<bool> {
+    (program.image != 0 && program.image < ProgramKey::MADE_UP)
+        .then(|| arguments_at(program.pid) == Some(program.image))
 }
 
 /// The command line of a process, in words.
@@ -193,22 +218,16 @@ pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
     })
 }
 
+/// The number of a process's threads.
+pub(crate) fn threads_of(pid: u32) -> Option<u64> {
+    stat_fields(pid)?.get(17)?.parse().ok()
+}
+
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of
 /// /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {
     let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
-}
-
-/// A process's names in reports.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct ProcessName {
-    /// The thread leader's name.
-    pub comm: String,
-    /// The program, as a path in the process's own mount namespace.
-    pub exe: Option<String>,
-    /// Its cgroup in the unified hierarchy.
-    pub cgroup: Option<String>,
 }
 
 /// The program of a process. The kernel appends " (deleted)" to the name of a removed file. An
@@ -223,12 +242,26 @@ pub(crate) fn exe_of(pid: u32) -> Option<String> {
     }
 }
 
-pub(crate) fn name_of(pid: u32) -> Option<ProcessName> {
+/// The name of a process's thread leader.
+pub(crate) fn comm_of(pid: u32) -> Option<String> {
     let comm = read(&format!("/proc/{pid}/comm"))?;
-    let exe = exe_of(pid);
-    let cgroup = read(&format!("/proc/{pid}/cgroup"))
-        .and_then(|text| text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned)));
-    Some(ProcessName { comm: comm.strip_suffix('\n').unwrap_or(&comm).to_owned(), exe, cgroup })
+    Some(comm.strip_suffix('\n').unwrap_or(&comm).to_owned())
+}
+
+/// A process's cgroup in the unified hierarchy.
+pub(crate) fn cgroup_of(pid: u32) -> Option<String> {
+    read(&format!("/proc/{pid}/cgroup"))?.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
+}
+
+/// The program that a process is now.
+pub(crate) fn program_of(pid: u32) -> Option<KnownProgram> {
+    Some(KnownProgram {
+        comm: comm_of(pid)?,
+        exe: exe_of(pid),
+        path: None,
+        arguments: arguments(pid),
+        cgroup: cgroup_of(pid),
+    })
 }
 
 #[cfg(test)]
@@ -240,7 +273,7 @@ mod tests {
         let own = std::process::id();
         assert_eq!(with_descendants(own).first(), Some(&own));
         assert!(cpu_ns(own).is_some());
-        assert!(name_of(own).is_some_and(|name| name.exe.is_some()));
+        assert!(program_of(own).is_some_and(|name| name.exe.is_some()));
     }
 
     #[test]
@@ -253,7 +286,7 @@ mod tests {
             // The kernel copies 16 bytes at most, up to the NUL.
             rustix::thread::set_name(c"\xff\xfe) R 1").expect("a name");
             let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-            (name_of(thread), parent_of(thread), start_ticks(thread), memory_of(thread))
+            (program_of(thread), parent_of(thread), start_ticks(thread), memory_of(thread))
         });
         let (name, parent, start, memory) = named.join().expect("no panic");
         assert_eq!(name.expect("it is there").comm, "\u{fffd}\u{fffd}) R 1");
@@ -264,14 +297,14 @@ mod tests {
         while runs(pid) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert!(name_of(pid).is_some(), "a zombie is still there");
+        assert!(program_of(pid).is_some(), "a zombie is still there");
         child.wait().expect("it ended");
         assert!(!runs(pid));
     }
 
     #[test]
     fn no_process_gives_no_answer() {
-        assert_eq!(name_of(1 << 23), None);
+        assert_eq!(program_of(1 << 23), None);
         assert_eq!(page_kinds(1 << 23), None);
     }
 }

@@ -78,6 +78,12 @@ pub struct StartedProgram {
 }
 
 impl StartedProgram {
+    /// The command of a watch, which runs in our own directory.
+    pub(crate) fn of_command(argv: &[std::ffi::OsString]) -> Self {
+        let name = argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        Self { name, invocation: Invocation::of_command(argv) }
+    }
+
     /// A line for a shell that starts it again, with `before` in front of the program. Dots stand
     /// for arguments that are not known, or would make the line too long to read.
     pub fn line(&self, before: &str) -> String {

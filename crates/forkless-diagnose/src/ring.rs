@@ -14,6 +14,7 @@ pub(crate) const STACK_BYTES: usize = 8192;
 
 const KIND_CREATION: u32 = 1;
 const KIND_STACK: u32 = 2;
+const KIND_PROGRAM: u32 = 3;
 
 pub(crate) const STATE_RETURNED: u32 = 1;
 
@@ -23,14 +24,30 @@ pub(crate) const CLASS_LOCALTIME: u16 = 2;
 pub(crate) const CLASS_ZONEINFO: u16 = 3;
 pub(crate) const CLASS_CLOSE_UNUSED: u16 = 4;
 pub(crate) const CLASS_BLOCK_WRITE_PARTIAL: u16 = 5;
+/// The class of a creation's stack.
+pub(crate) const CLASS_CREATION: u16 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct RawSite {
     pub(crate) ip: u64,
     pub(crate) word: u64,
+    pub(crate) image: u64,
     pub(crate) tgid: u32,
     pub(crate) nr: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawProgram {
+    pub(crate) kind: u32,
+    pub(crate) tgid: u32,
+    pub(crate) image: u64,
+    pub(crate) argv_bytes: u32,
+    pub(crate) pad: u32,
+    pub(crate) comm: [u8; 16],
+    pub(crate) path: [u8; PATH_BYTES],
+    pub(crate) argv: [u8; ARGV_BYTES],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -148,12 +165,15 @@ unsafe impl aya::Pod for RawBlockReads {}
 unsafe impl aya::Pod for RawTotals {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawStackHead {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawProgram {}
 
 /// One item of the ring.
 #[derive(Debug)]
 pub(crate) enum RingItem<'a> {
     Creation(Box<RawCreation>),
     Stack(RawStackHead, &'a [u8]),
+    Program(Box<RawProgram>),
 }
 
 fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
@@ -169,6 +189,9 @@ impl<'a> RingItem<'a> {
             KIND_CREATION if bytes.len() == size_of::<RawCreation>() => {
                 Some(RingItem::Creation(Box::new(read(bytes)?)))
             }
+            KIND_PROGRAM if bytes.len() == size_of::<RawProgram>() => {
+                Some(RingItem::Program(Box::new(read(bytes)?)))
+            }
             KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
                 let head: RawStackHead = read(bytes)?;
                 let top = &bytes[size_of::<RawStackHead>()..];
@@ -178,6 +201,21 @@ impl<'a> RingItem<'a> {
             _ => None,
         }
     }
+}
+
+/// NUL-separated arguments, and whether they were cut. The kernel stores each argument with its
+/// NUL, so a list that does not end in NUL was cut.
+pub(crate) fn arguments(bytes: &[u8]) -> (Vec<String>, bool) {
+    let words = match bytes {
+        [] => Vec::new(),
+        bytes => bytes
+            .strip_suffix(&[0])
+            .unwrap_or(bytes)
+            .split(|&b| b == 0)
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect(),
+    };
+    (words, bytes.last().is_some_and(|&last| last != 0))
 }
 
 /// Text up to the first NUL; bytes that are not UTF-8 are replaced, since people read it.
@@ -212,12 +250,13 @@ mod tests {
 
     #[test]
     fn the_mirrors_have_no_hidden_padding() {
-        assert_eq!(size_of::<RawSite>(), 24);
+        assert_eq!(size_of::<RawSite>(), 32);
+        assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 24 + 8 * 8 + 12 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 8 * 8 + 12 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
-        assert_eq!(size_of::<RawStackHead>(), 8 + 24 + 32 + 8);
+        assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 16);
     }
 }

@@ -11,9 +11,9 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::command;
-use crate::creation::{ChildEnd, CloneFlags, CreatingCall, Creation, Place};
+use crate::creation::{ChildEnd, CloneFlags, CreatingCall, Creation, Place, ProgramKey};
 use crate::error::WatchError;
-use crate::event::{Event, Totals};
+use crate::event::{Event, SeenProgram, Totals};
 use crate::procfs::{self, exe_of};
 use crate::target::ResolvedTarget;
 
@@ -35,6 +35,8 @@ pub(crate) struct Sampler {
     children: HashMap<(u32, u64), Seen>,
     command: Option<Child>,
     totals: Totals,
+    /// The programs whose names were handed over.
+    told: HashSet<ProgramKey>,
 }
 
 /// A child, from the first sight of it.
@@ -67,6 +69,7 @@ impl Sampler {
             children: HashMap::new(),
             command: None,
             totals: Totals::default(),
+            told: HashSet::new(),
         };
         // Children that exist already were not created during the watch.
         for (child, caller) in sampler.children_now() {
@@ -88,11 +91,6 @@ impl Sampler {
 
     pub(crate) fn command_ended(&self) -> bool {
         self.command.as_ref().is_some_and(command::has_ended)
-    }
-
-    /// The pid of the command, if the target is a command.
-    pub(crate) fn command_pid(&self) -> Option<u32> {
-        self.command.as_ref().map(Child::id)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -121,10 +119,21 @@ impl Sampler {
                 seen.look_again();
             } else if self.children.len() < MAX_CHILDREN {
                 self.totals.creations += 1;
-                self.children.insert(key, first_sight(child, caller));
+                let seen = first_sight(child, caller);
+                let program = seen.creation.site.program();
+                if self.told.insert(program)
+                    && let Some(known) = procfs::program_of(caller)
+                    && procfs::is_still(program) != Some(false)
+                {
+                    sink(Event::Program(SeenProgram { key: program, known, cut: false }));
+                }
+                self.children.insert(key, seen);
             } else {
                 self.totals.lost_live += 1;
             }
+        }
+        if self.told.len() >= MAX_CHILDREN {
+            self.told.clear();
         }
         self.children.retain(|key, seen| {
             let ended = !alive.contains(key);
@@ -181,9 +190,9 @@ fn share_memory(a: u32, b: u32) -> Option<bool> {
 
 fn first_sight(child: u32, caller: u32) -> Seen {
     let callers_exe = exe_of(caller);
+    let callers_arguments = procfs::arguments_at(caller);
     // Only CLONE_VM can be told. Unknown counts as shared, which is never a finding.
     let flags = CloneFlags(if share_memory(child, caller) == Some(false) { 0 } else { SHARED });
-    let name = procfs::name_of(child).unwrap_or_default();
     let mut seen = Seen {
         creation: Creation {
             call: CreatingCall::Unknown,
@@ -191,15 +200,15 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             kind: flags.kind(),
             caller,
             caller_thread: caller,
-            caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-            site: Place { pid: caller, nr: 0, ip: 0, word: 0 },
+            caller_comm: procfs::comm_of(caller).unwrap_or_default(),
+            site: Place { pid: caller, nr: 0, ip: 0, word: 0, image: callers_arguments.unwrap_or(0) },
             memory: procfs::memory_of(caller),
             child,
-            child_comm: name.comm,
+            child_comm: procfs::comm_of(child).unwrap_or_default(),
             ..Creation::unseen()
         },
         callers_exe,
-        callers_arguments: procfs::arguments_at(caller),
+        callers_arguments,
         first: Instant::now(),
         reported: false,
     };

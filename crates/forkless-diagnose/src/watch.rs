@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::creation::Creation;
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, Event, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, Event, SeenProgram, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, RingItem};
 use crate::target::{ResolvedTarget, WatchTarget};
@@ -68,6 +68,7 @@ pub struct Watch {
     tier: Tier,
     child: Option<Child>,
     tracks_faults: bool,
+    counts_calls: bool,
     /// Whether to read maps in batches. `false` once the kernel has refused it.
     batches: Cell<bool>,
 }
@@ -138,7 +139,15 @@ impl Watch {
 
         let ring = bpf.take_map("ring").ok_or_else(|| missing_map("ring"))?;
         let ring = RingBuf::try_from(ring).map_err(map_error("ring"))?;
-        let mut watch = Self { bpf, ring, tier, child: None, tracks_faults: false, batches: Cell::new(true) };
+        let mut watch = Self {
+            bpf,
+            ring,
+            tier,
+            child: None,
+            tracks_faults: false,
+            counts_calls: options.system_calls,
+            batches: Cell::new(true),
+        };
         if options.faults {
             watch.track_faults()?;
         }
@@ -193,11 +202,6 @@ impl Watch {
         limits
     }
 
-    /// The pid of the command, if the target is a command.
-    pub(crate) fn command_pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
-    }
-
     /// The tier in use.
     pub(crate) fn tier(&self) -> Tier {
         self.tier
@@ -232,6 +236,7 @@ impl Watch {
         while let Some(item) = self.ring.next() {
             match RingItem::decode(&item) {
                 Some(RingItem::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
+                Some(RingItem::Program(raw)) => sink(Event::Program(SeenProgram::from_raw(&raw))),
                 Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }
@@ -262,14 +267,15 @@ impl Watch {
         let map = self.bpf.map("totals").ok_or_else(|| missing_map("totals"))?;
         let map: PerCpuArray<_, RawTotals> = PerCpuArray::try_from(map).map_err(map_error("totals"))?;
         let values = map.get(&0, 0).map_err(map_error("totals"))?;
-        Ok(values.iter().fold(Totals::default(), |sum, raw| Totals {
-            creations: sum.creations + raw.creations,
-            threads: sum.threads + raw.threads,
-            lost_ring: sum.lost_ring + raw.ring_full,
-            lost_live: sum.lost_live + raw.live_full,
-            lost_calls: sum.lost_calls + raw.calls_full,
-            stacks_skipped: sum.stacks_skipped + raw.stacks_skipped,
-        }))
+        let sum = |field: fn(&RawTotals) -> u64| values.iter().map(field).sum::<u64>();
+        Ok(Totals {
+            creations: sum(|raw| raw.creations),
+            threads: Some(sum(|raw| raw.threads)),
+            lost_ring: sum(|raw| raw.ring_full),
+            lost_live: sum(|raw| raw.live_full),
+            lost_calls: self.counts_calls.then(|| sum(|raw| raw.calls_full)),
+            stacks_skipped: sum(|raw| raw.stacks_skipped),
+        })
     }
 
     /// Write-protect faults of a process since its first full fork that was seen: (pages copied,

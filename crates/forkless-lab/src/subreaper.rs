@@ -15,15 +15,17 @@
 //! As [`guard`](forkless_bench::guard) does, this library leaves it to its caller how to start
 //! itself as a program.
 
-#![expect(unsafe_code, reason = "prctl, poll, pidfd_open, signalfd, waitpid and kill")]
+#![expect(unsafe_code, reason = "poll, pidfd_open, signalfd, waitpid and kill")]
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use forkless_bench::descendants;
 
 /// How the program hears that it is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +60,7 @@ const ABANDONED_REST: Duration = Duration::from_millis(500);
 pub fn keep(ending: StopCue, program: &OsString, arguments: &[OsString]) -> u8 {
     let bench = std::os::unix::process::parent_id();
     let gone = || std::os::unix::process::parent_id() != bench;
-    // SAFETY: affects which process adopts this one's orphaned descendants.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    // A parent that ignored SIGCHLD would have the kernel reap, and the status of the program would
-    // be lost. SAFETY: the default action, which is to do nothing; no handler.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    descendants::adopt();
     let mut command = Command::new(program);
     // A group of its own: servers end by a signal to their whole group (Apache does), which is not
     // to reach the subreaper.
@@ -92,7 +90,9 @@ pub fn keep(ending: StopCue, program: &OsString, arguments: &[OsString]) -> u8 {
     if let Some(what) = status.and_then(|status| complaint(ending, asked, kept.killed, status)) {
         eprintln!("forkless: {}: {what}", program.display());
     }
-    end_the_rest(|| if gone() { ABANDONED_REST } else { REST });
+    let rest = || if gone() { ABANDONED_REST } else { REST };
+    let due = |passed| ControlFlow::Continue((passed >= rest()).then_some(libc::SIGKILL));
+    descendants::end_all_but(&[], due);
     status.map_or(127, code)
 }
 
@@ -236,44 +236,4 @@ fn poll(watched: &mut [libc::pollfd], time: Option<Duration>) -> io::Result<()> 
     let ready = unsafe { libc::poll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, time) };
     let error = io::Error::last_os_error();
     if ready >= 0 || error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
-}
-
-/// Waits for a moment for descendants that end by themselves, then kills until none is left.
-fn end_the_rest(rest: impl Fn() -> Duration) {
-    let begin = Instant::now();
-    loop {
-        // SAFETY: reaps any child; no status is asked for.
-        match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } {
-            -1 => return,
-            0 => {
-                if begin.elapsed() >= rest() {
-                    children().into_iter().for_each(|child| {
-                        // SAFETY: a child that has not been waited for, so its number is still its
-                        // own.
-                        unsafe { libc::kill(child, libc::SIGKILL) };
-                    });
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            _ => {}
-        }
-    }
-}
-
-/// This process's children: by the kernel's list, or where it is not built in
-/// (`CONFIG_PROC_CHILDREN`) by everybody's parent.
-fn children() -> Vec<i32> {
-    let own = std::process::id();
-    if let Ok(list) = fs::read_to_string(format!("/proc/self/task/{own}/children")) {
-        return list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
-    }
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_child = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The second field is the program's name in parentheses, which may hold anything.
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-        parent == Some(own)
-    };
-    numbers.filter(is_child).collect()
 }

@@ -3,6 +3,8 @@
 use forkless_sys::Result;
 use forkless_sys::signal::{self, SigSet};
 
+use crate::next;
+
 pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGQUIT: i32 = 3;
@@ -44,6 +46,21 @@ pub(crate) const STOPS: SigSet = SigSet::EMPTY.with(SIGTSTP).with(SIGTTIN).with(
 
 /// The mask of a speculative child, and of our handlers.
 pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);
+
+/// The signal by which libc cancels a thread: SIGCANCEL of glibc and of musl.
+pub(crate) fn of_cancellation() -> i32 {
+    if next::is_glibc() { 32 } else { 33 }
+}
+
+/// Acts, and is not cancelled meanwhile, whatever the thread's type of cancellation. Its own system
+/// calls are no cancellation points.
+pub(crate) fn uncancelled<T>(act: impl FnOnce() -> T) -> T {
+    let before = signal::mask().unwrap_or_default();
+    let _ = signal::set_mask(before.with(of_cancellation()));
+    let answer = act();
+    let _ = signal::set_mask(before);
+    answer
+}
 
 /// Blocks all but the synchronous signals, and unblocks none. Returns the mask from before.
 pub(crate) fn block_others() -> Result<SigSet> {

@@ -61,6 +61,10 @@ class Popen(subprocess.Popen[bytes]):
                 pipe.close()
         # Without a status, the drop of this object warns and keeps it for a later wait.
         self.returncode = 255
+        # Whoever keeps the exception keeps this object.
+        self._leader = None
+        self.settle()
+        self.let_go()
         raise failure
 
     def settle(self) -> None:

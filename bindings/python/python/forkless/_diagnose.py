@@ -37,22 +37,26 @@ class Report:
 
     def _head(self) -> str:
         kinds = self.data["creations"]
+        totals = self.data["totals"]
+        # Absent where the tier does not count them.
+        threads = ", %d threads" % totals["threads"] if "threads" in totals else ""
         return (
             "%.1f s watched by %s: %d process creations (%d full forks that exec, %d that do not,"
-            " %d sharing memory), %d threads"
+            " %d sharing memory)%s"
             % (
                 self.data["window_ns"] / 1e9,
                 self.data["tier"],
-                self.data["totals"]["creations"],
+                totals["creations"],
                 kinds["full_fork_then_exec"],
                 kinds["full_fork_alone"],
                 kinds["shared_memory"],
-                self.data["totals"]["threads"],
+                threads,
             )
         )
 
     def _lines(self) -> List[str]:
-        lines = ["limited: %s" % limit for limit in self.data["limits"]]
+        lines = [_started(self.data["starts"])]
+        lines.extend("limited: %s" % limit for limit in self.data["limits"])
         if not self.findings:
             lines.append("Nothing found.")
         return lines
@@ -71,7 +75,7 @@ class Report:
         parts = ["<p>%s</p>" % escape(line) for line in [self._head(), *self._lines()]]
         bars = [
             _display.Bar(
-                label=_short(finding["process"]["comm"], finding["kind"]),
+                label=_short(finding["process"]["name"], finding["kind"]),
                 value=saving["mid"],
                 low=saving["low"],
                 high=saving["high"],
@@ -95,6 +99,17 @@ class Report:
         return "".join(parts)
 
 
+def _started(starts: Dict[str, Any]) -> str:
+    by = ", ".join(
+        "%d by %s" % (one["programs"], _plain(one["name"])) for one in starts["starters"][:3]
+    )
+    return "%d programs were started%s: creating and executing them took some %s in all" % (
+        starts["programs"],
+        " (%s)" % by if by else "",
+        _display.duration(starts["cost_ns"]),
+    )
+
+
 def _short(process: str, kind: str) -> str:
     return "%s: %s" % (process, kind.replace("_", " "))
 
@@ -112,10 +127,15 @@ def _parts(finding: Dict[str, Any]) -> Iterator[Tuple[str, str]]:
         who += ", " + finding["process"]["exe"]
     yield "who", who
     cost = finding["cost"]
-    yield "cost", "%.2f %% of a CPU: %s in the caller, %s in children, over %d times" % (
+    # A part that was neither measured nor priced is absent.
+    parts = [
+        "%s %s" % (_display.duration(cost[name]), whose)
+        for name, whose in (("caller_ns", "in the caller"), ("child_ns", "in children"))
+        if name in cost
+    ]
+    yield "cost", "%.2f %% of a CPU%s, over %d times" % (
         cost["cpu_share"] * 100,
-        _display.duration(cost["caller_ns"]),
-        _display.duration(cost["child_ns"]),
+        ": " + ", ".join(parts) if parts else "",
         finding["count"],
     )
     for evidence in finding["evidence"]:

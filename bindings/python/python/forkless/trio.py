@@ -170,6 +170,7 @@ async def _kill(popen: _awaited.Popen) -> None:
                 fd = -1
             else:
                 pause = min(2 * pause, LONGEST_PAUSE)
+    popen.let_go()
     for pipe in (popen.stdin, popen.stdout, popen.stderr):
         if pipe is not None:
             pipe.close()

@@ -21,6 +21,8 @@ pub(crate) mod reproduce;
 pub(crate) mod run;
 #[cfg(target_os = "linux")]
 pub(crate) mod sh;
+#[cfg(target_os = "linux")]
+pub(crate) mod trial;
 
 /// Fails where /proc is not mounted, as in a bare `chroot`. Without this check the missing files
 /// would look like a process that has ended, or like a refused permission.

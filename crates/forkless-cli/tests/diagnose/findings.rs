@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 16] = [
+    let tests: [(&str, fn()); 19] = [
         ("findings::full_forks_that_exec", full_forks),
         ("findings::the_saving_of_a_spawn_is_predicted", predicted_spawn),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
@@ -22,7 +22,10 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("findings::constant_results", constant),
         ("findings::partial_writes_to_a_device_and_the_reads_they_cost", block_writes),
         ("findings::close_loops_and_failing_execs", loops),
-        ("findings::the_text_names_the_place_and_the_remedy", text),
+        ("findings::the_text_is_short_and_has_the_evidence_on_request", text),
+        ("findings::a_number_that_was_not_measured_is_absent", absent),
+        ("findings::a_summary_says_who_started_what_where_nothing_is_found", summary),
+        ("findings::messages_and_guide_name_the_same_capabilities", capabilities),
         ("findings::in_another_pid_namespace_perf_events_take_over", pid_namespace),
         ("findings::an_unprivileged_user_gets_a_partial_report", unprivileged),
     ];
@@ -31,13 +34,15 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
+/// What is found whatever its share. On a busy machine the watch takes longer, and the saving is a
+/// smaller share of it.
 fn report(program: &[&str]) -> (Value, Truth) {
-    report_with(&[], program)
+    report_with(&["--min-share", "0"], program)
 }
 
-/// On a busy machine the watch takes longer, and the saving is a smaller share of it.
-fn report_of_any_share(program: &[&str]) -> Value {
-    report_with(&["--min-share", "0"], program).0
+/// What is worth a finding.
+fn report_by_default(program: &[&str]) -> (Value, Truth) {
+    report_with(&[], program)
 }
 
 fn report_with(options: &[&str], program: &[&str]) -> (Value, Truth) {
@@ -115,7 +120,7 @@ pub(crate) fn has_huge_pages(truth: &Truth, mib: u32) -> bool {
 }
 
 fn huge_already() {
-    let (report, truth) = report(&["snapshot-huge", "1", "128"]);
+    let (report, truth) = report_by_default(&["snapshot-huge", "1", "128"]);
     if !has_huge_pages(&truth, 128) {
         return;
     }
@@ -124,15 +129,15 @@ fn huge_already() {
 }
 
 fn healthy() {
-    let (vforks, _) = report(&["vfork", "100", "64"]);
+    let (vforks, _) = report_by_default(&["vfork", "100", "64"]);
     nothing(&vforks);
     assert_eq!(vforks["creations"]["shared_memory"], 100);
-    let (spawns, _) = report(&["spawn", "100", "64"]);
+    let (spawns, _) = report_by_default(&["spawn", "100", "64"]);
     nothing(&spawns);
-    let (speculated, _) = report(&["speculated", "20", "64"]);
+    let (speculated, _) = report_by_default(&["speculated", "20", "64"]);
     nothing(&speculated);
     assert_eq!(speculated["creations"]["speculated"], 20);
-    let (idle, _) = report(&["nothing", "300"]);
+    let (idle, _) = report_by_default(&["nothing", "300"]);
     nothing(&idle);
 }
 
@@ -145,7 +150,7 @@ fn shells() {
 }
 
 fn needed_shells() {
-    let (report, _) = report(&["hard-shell", "20"]);
+    let (report, _) = report_by_default(&["hard-shell", "20"]);
     nothing(&report);
 }
 
@@ -191,7 +196,7 @@ fn constant() {
     let finding = only(&report, "constant_system_call");
     assert_eq!(finding["count"], 1_000_000);
     assert!(functions(&finding).contains(&"one_getppid"), "{:?}", functions(&finding));
-    assert_eq!(finding["command"], "forkless diagnose --all -d 60");
+    starts_again(&finding, "forkless diagnose -- ", "getppid 1000000");
 }
 
 /// A loop device on a file, taken away again when dropped.
@@ -245,42 +250,119 @@ fn block_writes() {
     let reads = finding["evidence"].to_string();
     assert!(reads.contains("1000, 0.12 a write") || reads.contains("1000, 0.13 a write"), "{reads}");
     assert_saves(&finding["saving_each_ns"]);
-    let (whole, _) = self::report(&["blockwrite-whole", "1000", "0", &device.path]);
+    let (whole, _) = report_by_default(&["blockwrite-whole", "1000", "0", &device.path]);
     nothing(&whole);
 }
 
 fn loops() {
-    let report = report_of_any_share(&["closeloop", "100"]);
+    let (close_loop, _) = report(&["closeloop", "100"]);
     // Descriptors that the test's own parents left open are closed for real.
-    let count = of_kind(&report, "close_loop")["count"].as_u64().expect("a count");
+    let count = of_kind(&close_loop, "close_loop")["count"].as_u64().expect("a count");
     assert!((95_000..=100_000).contains(&count), "{count}");
 
-    let report = report_of_any_share(&["pathmiss", "200"]);
-    let finding = of_kind(&report, "path_search");
+    let (search, _) = report(&["pathmiss", "200"]);
+    let finding = of_kind(&search, "path_search");
     assert_eq!(finding["count"], 600);
-    assert_eq!(finding["command"], "forkless diagnose --log --all -d 60");
+    starts_again(&finding, "forkless diagnose --log -- ", "pathmiss 200");
 
-    let report = report_of_any_share(&["missing", "50"]);
-    let finding = of_kind(&report, "missing_program");
+    let (missing, _) = report(&["missing", "50"]);
+    let finding = of_kind(&missing, "missing_program");
     assert_eq!(finding["count"], 50);
     assert!(finding["title"].as_str().expect("text").contains("/nowhere/gone"));
     assert_eq!(finding["command"], "ls -l /nowhere/gone");
 }
 
-fn text() {
+fn text_of(options: &[&str], program: &[&str]) -> (String, String) {
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--"])
+        .args(["diagnose", "--min-share", "0"])
+        .args(options)
+        .arg("--")
         .arg(crate::support::known_problem().expect("checked before"))
-        .args(["forkexec", "10", "128"])
+        .args(program)
         .output()
         .expect("forkless runs");
     assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stdout);
-    for part in ["fork_for_exec", "remedy", "saves", "forkless run", "0 events lost"] {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Regression: a finding took thirty lines with the remedy near the end, behind four lines about
+/// tiers.
+fn text() {
+    let forks = ["forkexec", "10", "128"];
+    let (text, stderr) = text_of(&[], &forks);
+    for part in ["fork_for_exec (known_problem), pid ", "remedy", "saves", "forkless run", "0 events lost"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, "", "a tier that works needs no introduction");
+    let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("1. ")).collect();
+    assert!((1..=8).contains(&lines.len()), "{text}");
+    assert!(!text.contains("evidence"), "{text}");
+
+    let (text, stderr) = text_of(&["--verbose"], &forks);
+    for part in ["   evidence fork() each time", "   from     ", "   because  ", "   who      pid "] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
     assert!(stderr.contains("tier: BPF with tracepoints (tp_btf): works"), "{stderr}");
+
+    // What a tier cannot see is one line, and what it does not count is not a 0.
+    let (text, stderr) = text_of(&["--tier", "perf"], &forks);
+    assert_eq!(text.lines().filter(|line| line.starts_with("LIMITED")).count(), 1, "{text}");
+    assert_eq!(stderr, "");
+    assert!(!text.contains("in faults") && text.contains("0 threads"), "{text}");
+}
+
+/// What was not measured is absent from JSON, and not 0.
+fn absent() {
+    let (values, ..) = diagnose(&["--tier", "perf"], &["forkexec", "20", "64"]);
+    let cost = &of_kind(&values[0], "full_fork_then_exec")["cost"];
+    assert!(cost.get("faults_ns").is_none() && cost.get("caller_ns").is_some(), "{cost}");
+    assert!(values[0]["totals"].get("lost_calls").is_none(), "{}", values[0]["totals"]);
+    let (values, ..) = diagnose(&["--tier", "procfs"], &["snapshot", "2", "16"]);
+    assert!(values[0]["totals"].get("threads").is_none(), "{}", values[0]["totals"]);
+    let (values, ..) = diagnose(&["--tier", "tracepoints", "--min-share", "0"], &["getppid", "1000000"]);
+    let finding = of_kind(&values[0], "constant_system_call");
+    assert!(finding["cost"].get("child_ns").is_none(), "{finding}");
+    assert_eq!(values[0]["totals"]["lost_calls"], 0);
+}
+
+/// `make` with 400 recipes got "Nothing found" and no word on what its starts cost.
+fn summary() {
+    for tier in ["tracepoints", "perf"] {
+        let options = ["--tier", tier, "--min-share", "99"];
+        let (values, _, output) = diagnose(&options, &["vfork", "100", "64"]);
+        assert_eq!(output.status.code(), Some(0), "{}", values[0]);
+        let starts = &values[0]["starts"];
+        assert_eq!((&starts["programs"], &starts["without_program"]), (&100.into(), &0.into()), "{starts}");
+        assert!(starts["cost_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{starts}");
+        let starter = &starts["starters"][0];
+        assert_eq!(
+            (&starter["name"], &starter["programs"]),
+            (&"known_problem".into(), &100.into()),
+            "{starts}"
+        );
+        assert_eq!(starter["started"], serde_json::json!([["true", 100]]), "{starts}");
+    }
+    let text = Command::new(FORKLESS)
+        .args(["diagnose", "--", "sh", "-c", "/bin/true; (:); /bin/true"])
+        .output()
+        .expect("forkless runs");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    let said = "2 programs were started: 2 by sh (true 2); 1 process ran no program of its own. Creating and executing them took some ";
+    assert!(text.contains(said), "{text}");
+    let text = Command::new(FORKLESS).args(["diagnose", "--", "true"]).output().expect("forkless runs");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.ends_with("No program was started.\nNothing found.\n"), "{text}");
+}
+
+/// The capabilities were three in messages and four in the guide.
+fn capabilities() {
+    let guide = include_str!("../../../../docs/guide/diagnose.md");
+    let named = forkless_diagnose::CAPABILITIES;
+    assert!(guide.contains(named), "the guide does not name {named}");
+    for word in guide.split(|c: char| !(c.is_ascii_uppercase() || c == '_')) {
+        assert!(!word.starts_with("CAP_") || named.contains(word), "the guide alone names {word}");
+    }
 }
 
 /// In a container's pid namespace the kernel's pids are others. BPF says so, and perf events show
@@ -312,10 +394,10 @@ fn pid_namespace() {
     let text = String::from_utf8_lossy(&watched.stdout);
     let report: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
     if report["tier"] == "procfs" {
-        return skip(format!("no perf events here: {}", report["limits"]));
+        return skip(format!("no perf events here: {}", report["refused"]));
     }
     assert_eq!(report["tier"], "perf", "{report}");
-    assert!(report["limits"].to_string().contains("--pid=host"), "{report}");
+    assert!(report["refused"].to_string().contains("--pid=host"), "{report}");
     assert_eq!(report["totals"]["creations"], 10, "{report}");
 }
 
@@ -350,7 +432,7 @@ fn unprivileged() {
         assert_eq!(best["totals"]["creations"], 20, "{best}");
         of_kind(&best, "full_fork_then_exec");
     } else {
-        skip(format!("perf events are not for users here: {}", best["limits"]));
+        skip(format!("perf events are not for users here: {}", best["refused"]));
     }
     let sampled = report(&sampled);
     assert_eq!(sampled["tier"], "procfs", "{sampled}");

@@ -57,7 +57,8 @@ fn not_accused(report: &Value, code: Option<i32>, load: &[&str]) {
     assert_eq!(code, Some(i32::from(!findings.is_empty())));
     assert_eq!(report["totals"]["lost_ring"], 0, "{report}");
     assert_eq!(report["totals"]["lost_live"], 0, "{report}");
-    assert_eq!(report["totals"]["lost_calls"], 0, "{report}");
+    // Absent where they are not counted.
+    assert_eq!(report["totals"]["lost_calls"].as_u64().unwrap_or(0), 0, "{report}");
 }
 
 fn spawns() {

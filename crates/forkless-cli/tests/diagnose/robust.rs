@@ -131,7 +131,7 @@ fn refused_bpf() {
     let output = without_bpf(&["diagnose", "--json", "--", &known_problem_path(), "forkexec", "10", "32"]);
     let report = report_of(&output);
     assert_eq!(report["tier"], "perf", "{report}");
-    assert!(report["limits"].to_string().contains("no BPF"), "{report}");
+    assert_eq!(report["refused"][0]["tier"], "bpf_tracepoints", "{report}");
     assert_eq!(report["totals"]["creations"], 10);
     let log = without_bpf(&["diagnose", "--log", "--all", "-d", "0.3"]);
     assert_eq!(log.status.code(), Some(3));

@@ -36,6 +36,50 @@ fn it_is_the_very_process() {
     assert_ne!(parent, std::process::id());
 }
 
+/// Regression: libc exports `clone` and `sigaction` by a second name each, past the library.
+#[test]
+fn every_name_of_a_function_is_the_librarys() {
+    // A child that calls these is only slower: its calls go by the signal, or a shell is started.
+    const MERELY_SLOWER: [&str; 8] =
+        ["_IO_fclose", "_IO_popen", "__close", "__open", "__open64", "__poll", "__select", "__setpgid"];
+    let names = |file: &Path| -> Vec<(String, String)> {
+        let output = std::process::Command::new("nm")
+            .args(["--dynamic", "--defined-only"])
+            .arg(file)
+            .output()
+            .expect("binutils: ./x test installs it");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("names");
+        let of_line = |line: &str| {
+            let mut fields = line.split_whitespace();
+            let (address, name) = (fields.next()?, fields.nth(1)?);
+            // What is private to libc no program is linked with.
+            (!name.ends_with("GLIBC_PRIVATE"))
+                .then(|| (address.to_owned(), name.split('@').next().expect("a name").to_owned()))
+        };
+        text.lines().filter_map(of_line).collect()
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("mappings");
+    let Some(libc) =
+        maps.lines().find_map(|line| line.find('/').map(|at| &line[at..]).filter(|f| f.contains("/libc.so")))
+    else {
+        println!("skipped: this test is linked with a libc that is no shared object");
+        return;
+    };
+    let libcs = names(Path::new(libc));
+    let ours: Vec<String> = names(&LIBRARY).into_iter().map(|(_, name)| name).collect();
+    let mut missing: Vec<&str> = libcs
+        .iter()
+        .filter(|(address, name)| {
+            let is_ours = |other: &(String, String)| other.0 == *address && ours.contains(&other.1);
+            !ours.contains(name) && libcs.iter().any(is_ours)
+        })
+        .map(|(_, name)| name.as_str())
+        .collect();
+    missing.retain(|name| !MERELY_SLOWER.contains(name));
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// Regression: any user of the tree could cut the record of all, and its programs died of SIGBUS.
 #[test]
 fn a_program_of_another_user_counts_and_cannot_cut_the_record() {

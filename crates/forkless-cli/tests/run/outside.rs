@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
-static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
+static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &["-ldl"]));
 static THREADS: LazyLock<PathBuf> = LazyLock::new(|| compile("thread_cases.c", &["-lpthread"]));
 
 macro_rules! cases {
@@ -59,6 +59,10 @@ cases! {
     memory_of_every_kind: 4, ["Call", "Fault", "Fault", "Layout", "Layout"];
     // Regression: the pipe held bytes that were written after the fork.
     lends_memory_to_a_pipe: 1, ["Lent", "Lent"];
+    // Regression: that one's fork did not wait until no memory was marked.
+    loads_a_second_libc: 1, ["SecondLibc"];
+    // Regression: a child saw what the device wrote after the fork.
+    has_a_ring: 2, ["Ring"];
     opens_what_is_no_file: 4, ["OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile"];
 }
 

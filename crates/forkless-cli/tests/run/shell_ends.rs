@@ -295,6 +295,14 @@ fn a_handler_for_children_is_told_of_the_shells_end() {
     alike(&["watched", DIES, "x"], [0, 1]);
 }
 
+/// Regression: SIGINT and SIGQUIT stayed ignored, and the line's program was left as a child.
+#[test]
+fn a_thread_that_is_cancelled_in_system_leaves_nothing() {
+    let line = "/bin/sh -c 'echo >&9; read x <&8; exit 0'";
+    let (_, out, _) = alike(&["cancelled", line], [1, 1]);
+    assert_eq!(out, "cancelled: 1\nits own: 1 1\nchild: 0\nagain: exited 4\n");
+}
+
 /// Shells move a descriptor that they redirect to 10 or above. Regression: lines ran without a
 /// shell though no number was left there.
 #[test]

@@ -131,7 +131,9 @@ pub(super) fn place_the_unplaced(groups: &mut HashMap<(Place, Outcome), Group>) 
     for key in unplaced {
         let known = groups
             .iter()
-            .filter(|((site, outcome), _)| (site.pid, *outcome) == (key.0.pid, key.1) && site.ip != 0)
+            .filter(|((site, outcome), _)| {
+                (site.program(), *outcome) == (key.0.program(), key.1) && site.ip != 0
+            })
             .max_by_key(|(place, group)| (group.count, place.0))
             .map(|(place, _)| *place);
         if let Some(known) = known
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
-        let site = |pid, ip| Place { pid, nr: 0, ip, word: 0 };
+        let site = |pid, ip| Place { pid, nr: 0, ip, word: 0, image: 0 };
         let group = |count| Group { count, ..Group::default() };
         let mut groups = HashMap::from([
             ((site(1, 0x10), Outcome::ForkAlone), group(5)),

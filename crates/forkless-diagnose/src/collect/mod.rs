@@ -7,7 +7,9 @@ mod line_counts;
 mod lines;
 mod naming;
 mod process;
+mod programs;
 mod start;
+mod starters;
 mod sums;
 
 use std::collections::{HashMap, HashSet};
@@ -20,16 +22,18 @@ pub(crate) use self::group::{Group, Outcome};
 use self::lines::Lines;
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
+use self::programs::{MAX_PROGRAMS, Programs};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
+pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
-use crate::creation::{Creation, CreationKind, Place};
+use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
-use crate::invocation::Invocation;
-use crate::procfs::{self, ProcessName};
+use crate::procfs;
 use crate::ring::{
-    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO, RawCallKey,
+    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CREATION, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
+    CLASS_ZONEINFO, RawCallKey,
 };
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
@@ -105,13 +109,11 @@ pub(crate) fn speculated_from() -> u64 {
 #[derive(Debug)]
 pub(crate) struct Collected {
     pub(crate) groups: HashMap<(Place, Outcome), Group>,
-    pub(crate) failed: HashMap<u32, FailedExecs>,
-    pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
-    pub(crate) names: HashMap<u32, ProcessName>,
-    /// Invocations of processes that a remedy may start again.
-    pub(crate) invocations: HashMap<u32, Invocation>,
+    pub(crate) failed: HashMap<ProgramKey, FailedExecs>,
+    pub(crate) shells: HashMap<(ProgramKey, shell::Fate), ShellGroup>,
+    pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
-    pub(crate) pages: HashMap<u32, PageHistory>,
+    pub(crate) pages: HashMap<ProgramKey, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
     /// By process: the reads that its partial writes to devices waited for.
@@ -126,6 +128,7 @@ pub(crate) struct Collected {
     /// All creations, those without a group included.
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
+    starters: Starters,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
     /// The beginning of the watch, in the unit of processes' start times.
@@ -149,8 +152,7 @@ impl Collected {
             groups: HashMap::new(),
             failed: HashMap::new(),
             shells: HashMap::new(),
-            names: HashMap::new(),
-            invocations: HashMap::new(),
+            programs: Programs::default(),
             stacks: HashMap::new(),
             pages: HashMap::new(),
             faults: HashMap::new(),
@@ -163,6 +165,7 @@ impl Collected {
             ungrouped: 0,
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
+            starters: Starters::default(),
             cgroups: CgroupNames::default(),
             sums: Sums::default(),
             began_ticks: procfs::ticks_since_boot(),
@@ -188,17 +191,26 @@ impl Collected {
                 self.stack(stack);
                 false
             }
+            Event::Program(seen) => {
+                self.make_room_for_programs();
+                self.programs.seen(seen);
+                false
+            }
         }
     }
 
     /// Does only the work that needs the living process: reads its maps and opens its files.
     /// Another thread reads symbols.
-    fn stack(&mut self, stack: StackTop) {
-        let pid = stack.site.pid;
+    fn stack(&mut self, mut stack: StackTop) {
         // First of all: what the caller does next is not its creation.
         self.lines.look(&stack);
+        let program = stack.site.program();
+        if stack.class != CLASS_CREATION {
+            // System calls are counted by process, whatever program it was.
+            stack.site.image = 0;
+        }
         let Some(sighting) = self.unwinder.meet(stack) else { return };
-        self.name(pid, None);
+        self.meet(program, None);
         if self.naming.is_none() {
             self.naming = Naming::start(Sighting::frames).ok();
         }
@@ -239,55 +251,25 @@ impl Collected {
         }
     }
 
-    /// Remembers the name of a process while /proc has it. A new `comm` means that the process has
-    /// become another program.
-    fn name(&mut self, pid: u32, comm: Option<&str>) {
-        let known = self.names.get(&pid);
-        if known.is_some_and(|name| comm.is_none_or(|comm| name.comm == comm)) {
-            return;
-        }
-        let is_new = known.is_none();
-        if self.names.len() >= MAX_NAMES {
-            self.forget_names();
-        }
-        if let Some(name) = procfs::name_of(pid) {
-            self.names.insert(pid, name);
-            if !is_new {
-                self.invocations.remove(&pid);
-            }
-        } else if let (true, Some(comm)) = (is_new, comm) {
-            self.names.insert(pid, ProcessName { comm: comm.to_owned(), exe: None, cgroup: None });
+    /// Remembers a program while /proc has it.
+    fn meet(&mut self, program: ProgramKey, comm: Option<&str>) {
+        self.make_room_for_programs();
+        self.programs.met(program, comm);
+    }
+
+    fn make_room_for_programs(&mut self) {
+        if self.programs.len() >= MAX_PROGRAMS {
+            self.forget_programs();
         }
     }
 
-    /// Remembers the invocation of the command that the watch started.
-    pub(crate) fn command(&mut self, pid: u32, argv: &[std::ffi::OsString]) {
-        if let Some(invocation) = Invocation::of_command(argv) {
-            self.invocations.insert(pid, invocation);
-        }
-    }
-
-    /// Remembers how a process was started, if that is not known yet.
-    fn invocation(&mut self, pid: u32) {
-        if self.invocations.contains_key(&pid) || self.invocations.len() >= MAX_NAMES {
-            return;
-        }
-        if let Some(invocation) = Invocation::of(pid) {
-            self.invocations.insert(pid, invocation);
-        }
-    }
-
-    /// Forgets the names of processes that no table refers to; all names if that is not enough.
-    fn forget_names(&mut self) {
-        let mut wanted: HashSet<u32> = self.groups.keys().map(|(site, _)| site.pid).collect();
-        wanted.extend(self.shells.keys().map(|(pid, _)| *pid));
+    /// Forgets the programs that no table refers to; all programs if that is not enough.
+    fn forget_programs(&mut self) {
+        let mut wanted: HashSet<ProgramKey> = self.groups.keys().map(|(site, _)| site.program()).collect();
+        wanted.extend(self.shells.keys().map(|(program, _)| *program));
         wanted.extend(self.failed.keys());
-        wanted.extend(self.calls.keys().map(|(pid, ..)| *pid));
-        self.names.retain(|pid, _| wanted.contains(pid));
-        self.invocations.retain(|pid, _| wanted.contains(pid));
-        if self.names.len() >= MAX_NAMES / 2 {
-            self.names.clear();
-        }
+        wanted.extend(self.calls.keys().filter_map(|(pid, ..)| self.programs.last_of(*pid)));
+        self.programs.forget_all_but(&wanted);
     }
 
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
@@ -302,16 +284,22 @@ impl Collected {
 
     fn created(&mut self, creation: &Creation) {
         self.creations += 1;
-        self.name(creation.caller, None);
+        let program = creation.site.program();
+        self.meet(program, Some(creation.caller_comm.as_str()).filter(|comm| !comm.is_empty()));
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
-            self.look_at_pages(creation.caller);
+            self.look_at_pages(program);
         }
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= speculated_from() {
-            self.invocation(creation.caller);
+            self.programs.invoked(program);
         }
-        let cgroup = self.names.get(&creation.caller).and_then(|name| name.cgroup.as_deref());
-        let cgroup = self.cgroups.name(creation.caller_cgroup, cgroup);
+        let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
+        let cgroup = self.cgroups.name(creation.caller_cgroup, told);
         self.by_cgroup.add(cgroup, Outcome::of(creation), creation);
+        let found = cgroup.filter(|_| told.is_none()).map(str::to_owned);
+        if let Some(cgroup) = found {
+            self.programs.in_cgroup(program, &cgroup);
+        }
+        self.starters.add(self.programs.called(program, &creation.caller_comm), creation);
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
@@ -329,7 +317,7 @@ impl Collected {
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
             let gone = forget_the_least(&mut self.groups, |group| group.caller.mean() * group.count as f64);
             self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
-            self.forget_names();
+            self.forget_programs();
             self.forget_stacks();
         }
         self.groups.entry(key).or_default().add(creation);
@@ -346,10 +334,11 @@ impl Collected {
         if missing + busy == 0 {
             return;
         }
-        if self.failed.len() >= MAX_NAMES && !self.failed.contains_key(&creation.caller) {
+        let program = creation.site.program();
+        if self.failed.len() >= MAX_NAMES && !self.failed.contains_key(&program) {
             forget_the_least(&mut self.failed, |failed| failed.creations as f64);
         }
-        let failed = self.failed.entry(creation.caller).or_default();
+        let failed = self.failed.entry(program).or_default();
         failed.creations += 1;
         failed.comm.clone_from(&creation.caller_comm);
         if creation.execed() && missing > 0 {
@@ -375,12 +364,12 @@ impl Collected {
         let Some(line) = shell::line_of(creation) else { return };
         let shell = creation.exec_path.as_deref().unwrap_or_default();
         let fate = self.judge.fate(line, creation.argv_cut, shell, creation.caller);
-        let key = (creation.caller, fate);
+        let key = (creation.site.program(), fate);
         if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
             forget_the_least(&mut self.shells, |group| group.count as f64);
         }
         if matches!(key.1, shell::Fate::OneProgram | shell::Fate::Programs) {
-            self.invocation(creation.caller);
+            self.programs.invoked(key.0);
         }
         *self.sums.shells.entry(key.1.name()).or_default() += 1;
         let group = self.shells.entry(key).or_default();
@@ -395,16 +384,16 @@ impl Collected {
         }
     }
 
-    fn look_at_pages(&mut self, pid: u32) {
-        if let Some(history) = self.pages.get_mut(&pid) {
-            history.follow(pid);
+    fn look_at_pages(&mut self, program: ProgramKey) {
+        if let Some(history) = self.pages.get_mut(&program) {
+            history.follow(program.pid);
             return;
         }
         if self.pages.len() >= MAX_NAMES {
             forget_the_least(&mut self.pages, |history| history.last.anon as f64);
         }
-        if let Some(history) = PageHistory::of(pid) {
-            self.pages.insert(pid, history);
+        if let Some(history) = PageHistory::of(program.pid) {
+            self.pages.insert(program, history);
         }
     }
 
@@ -454,23 +443,25 @@ impl Collected {
                 continue;
             }
             if asked.insert(tgid) {
-                if !self.names.contains_key(&tgid) {
-                    self.name(tgid, None);
-                }
                 if self.cpu.len() >= MAX_NAMES && !self.cpu.contains_key(&tgid) {
                     forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
                 }
-                if let Some(now) = procfs::cpu_ns(tgid) {
+                if let Some(times) = procfs::times_of(tgid) {
+                    if let Some(image) = times.arguments_at {
+                        self.meet(ProgramKey { pid: tgid, image }, None);
+                    } else if self.programs.name(ProgramKey::last_of(tgid)).is_none() {
+                        self.meet(ProgramKey::last_of(tgid), None);
+                    }
                     // A process that began during the watch has used all its CPU time in the watch.
-                    let is_new = procfs::start_ticks(tgid).is_some_and(|start| start >= self.began_ticks);
-                    let before = if is_new { 0 } else { now };
-                    self.cpu.entry(tgid).or_insert(CpuTime::since(before)).follow(now);
+                    let is_new = times.start_ticks >= self.began_ticks;
+                    let before = if is_new { 0 } else { times.cpu_ns };
+                    self.cpu.entry(tgid).or_insert(CpuTime::since(before)).follow(times.cpu_ns);
                 }
             }
             if matches!(class, CLASS_SIGMASK_NEEDLESS | CLASS_LOCALTIME | CLASS_ZONEINFO)
                 && call.count >= 1000
             {
-                self.invocation(tgid);
+                self.programs.invoked_last(tgid);
             }
             if class == CLASS_BLOCK_WRITE_PARTIAL
                 && (self.block_reads.len() < MAX_NAMES || self.block_reads.contains_key(&tgid))
@@ -512,6 +503,15 @@ impl Collected {
         groups
     }
 
+    /// The same for the programs that were started.
+    pub(crate) fn starters_with(&self, living: &[Creation]) -> Starters {
+        let mut starters = self.starters.clone();
+        for creation in living {
+            starters.add(self.programs.called(creation.site.program(), &creation.caller_comm), creation);
+        }
+        starters
+    }
+
     /// Notes the CPU time that processes had used before the watch, so that shares refer to the
     /// watch.
     pub(crate) fn baseline_cpu(&mut self, pids: &[u32]) {
@@ -544,7 +544,7 @@ mod tests {
             let mut creation = Creation {
                 caller: pid,
                 child: (1 << 24) + i,
-                site: Place { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
+                site: Place { pid, nr: 56, ip: u64::from(i), word: u64::from(i), image: 0 },
                 flags: crate::CloneFlags(0),
                 kind: CreationKind::FullFork,
                 caller_comm: format!("c{i}"),
@@ -558,7 +558,7 @@ mod tests {
             collected.event(Event::Created(Box::new(creation)));
         }
         assert_eq!(collected.creations, u64::from(creations));
-        assert!(collected.groups.len() <= MAX_GROUPS && collected.names.len() <= MAX_NAMES);
+        assert!(collected.groups.len() <= MAX_GROUPS && collected.programs.len() <= MAX_NAMES);
         assert!(collected.shells.len() <= MAX_GROUPS && collected.failed.len() <= MAX_NAMES);
         assert!(collected.shell_children.len() <= MAX_NAMES);
         // Creations without room are counted.
@@ -647,10 +647,10 @@ mod tests {
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
-            let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            let stack = StackTop { site, class: CLASS_CREATION, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
             collected.take_names();
         }
@@ -669,9 +669,9 @@ mod tests {
         let mut collected = Collected::new();
         collected.naming = Some(Naming::start(|_| panic!("as a parser might")).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         for _ in 0..3 {
-            let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            let stack = StackTop { site, class: CLASS_CREATION, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
             collected.take_all_names();
         }
@@ -684,7 +684,7 @@ mod tests {
     fn what_costs_most_is_seen_however_late_it_comes() {
         let mut collected = Collected::new();
         let mut fork = |pid: u32, ns: u64| {
-            let site = Place { pid, nr: 56, ip: 1, word: 0 };
+            let site = Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
             let flags = crate::CloneFlags(0);
             let (caller, child, kind) = (pid, pid + (1 << 22), CreationKind::FullFork);
             let copy_ns = Some(ns);

@@ -23,7 +23,8 @@ const OTHER: &str = "other";
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CgroupSums {
     pub(crate) creations: [u64; KINDS.len()],
-    pub(crate) caller_ns: [u64; KINDS.len()],
+    /// Of those whose time was measured.
+    pub(crate) caller_ns: [Option<u64>; KINDS.len()],
 }
 
 /// Sums by cgroup.
@@ -35,7 +36,9 @@ impl ByCgroup {
         let sums = self.of(cgroup.unwrap_or(OTHER));
         let at = index(outcome);
         sums.creations[at] += 1;
-        sums.caller_ns[at] += creation.caller_waited_ns.or(creation.copy_ns).unwrap_or(0);
+        if let Some(ns) = creation.caller_waited_ns.or(creation.copy_ns) {
+            *sums.caller_ns[at].get_or_insert(0) += ns;
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &CgroupSums)> {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::answering::{asks_only, clock_call};
 use crate::collect::Calls;
-use crate::creation::Place;
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::event::BlockReads;
-use crate::procfs::ProcessName;
+use crate::program::ProcessName;
 use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
@@ -19,7 +19,7 @@ use crate::stack::Frame;
 /// Calls of one process name, class and system call.
 struct Merged {
     process: ProcessName,
-    pids: Vec<u32>,
+    programs: Vec<ProgramKey>,
     calls: Calls,
     /// CPU time of these processes over the watch, nanoseconds; 0 if it could not be read.
     cpu_ns: u64,
@@ -33,26 +33,27 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     let mut all: Vec<_> = context.collected.calls.iter().collect();
     all.sort_by_key(|(key, _)| **key);
     for ((pid, nr, class, ip), calls) in all {
-        let process = context.name(*pid, "?");
+        let program = ProgramKey::last_of(*pid);
+        let process = context.name(program, "?");
         // open and stat of the zone file are one finding.
         let (family, number) = match *class {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
         };
-        let site = Place { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
+        let site = Place { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0, image: 0 };
         let entry =
             merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
                 Merged {
                     process,
-                    pids: Vec::new(),
+                    programs: Vec::new(),
                     calls: Calls::default(),
                     cpu_ns: 0,
                     place: (0, site),
                     nr: *nr,
                 }
             });
-        if !entry.pids.contains(pid) {
-            entry.pids.push(*pid);
+        if !entry.programs.contains(&program) {
+            entry.programs.push(program);
             entry.cpu_ns += context.collected.cpu.get(pid).map_or(0, |cpu| cpu.used());
         }
         entry.calls.count += calls.count;
@@ -118,14 +119,14 @@ fn finding(
     Some(Finding {
         title: text.title,
         call_site: stack,
-        cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: list,
         reason: text.reason,
         explanation: text.explanation,
         remedy: text.remedy,
-        saving_in_caller_ns: each,
+        saving_in_caller_ns: Some(each),
         check: text.check,
-        ..context.finding(text.kind, &merged.process, &merged.pids, count, each)
+        ..context.finding(text.kind, &merged.process, &merged.programs, count, each)
     })
 }
 
@@ -135,11 +136,11 @@ fn function(stack: &[Frame]) -> Option<&str> {
 }
 
 fn program(context: &Context<'_>, merged: &Merged) -> StartedProgram {
-    context.program(&merged.pids, merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
+    context.program(&merged.programs, merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
 }
 
 fn diagnose_again(merged: &Merged) -> FollowUp {
-    super::diagnose_again(&merged.pids)
+    super::diagnose_again(&merged.programs)
 }
 
 fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -214,14 +215,15 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
 /// writer runs again. A block written in full is not read first, so all the waiting is saved.
 fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let count = merged.calls.count;
-    let reads = merged.pids.iter().filter_map(|pid| context.collected.block_reads.get(pid)).fold(
-        BlockReads::default(),
-        |sum, reads| BlockReads {
+    let reads = merged
+        .programs
+        .iter()
+        .filter_map(|program| context.collected.block_reads.get(&program.pid))
+        .fold(BlockReads::default(), |sum, reads| BlockReads {
             reads: sum.reads + reads.reads,
             timed: sum.timed + reads.timed,
             ns: sum.ns + reads.ns,
-        },
-    );
+        });
     // Without reads the blocks were cached, and the writes do no harm.
     if count < 100 || reads.reads == 0 {
         return None;
@@ -245,7 +247,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(each_read)
         ),
         call_site: context.stack(&merged.place.1),
-        cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: vec![
             evidence("buffered writes whose size is no multiple of 4096", count.to_string()),
             evidence("bytes a write", bytes.to_string()),
@@ -254,9 +256,9 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ],
         reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
         explanation: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size".to_owned(),
-        saving_in_caller_ns: saving_each,
+        saving_in_caller_ns: Some(saving_each),
         check: FollowUp::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
-        ..context.finding(FindingKind::PartialBlockWrites, &merged.process, &merged.pids, count, saving_each)
+        ..context.finding(FindingKind::PartialBlockWrites, &merged.process, &merged.programs, count, saving_each)
     })
 }
 

@@ -5,32 +5,33 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label};
 use crate::collect::FailedExecs;
+use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
-use crate::procfs::ProcessName;
+use crate::program::ProcessName;
 use crate::remedy::FollowUp;
 
 /// From this many execs of a missing program on, it is a loop and no accident.
 const MISSING_FROM: u64 = 3;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
-    type Sum = (ProcessName, Vec<u32>, FailedExecs);
+    type Sum = (ProcessName, Vec<ProgramKey>, FailedExecs);
     let mut by_name: HashMap<(String, Option<String>), Sum> = HashMap::new();
-    for (pid, failed) in &context.collected.failed {
-        let process = context.name(*pid, &failed.comm);
-        let (_, pids, sum) = by_name
+    for (program, failed) in &context.collected.failed {
+        let process = context.name(*program, &failed.comm);
+        let (_, programs, sum) = by_name
             .entry((label(&process), process.cgroup.clone()))
             .or_insert_with(|| (process, Vec::new(), FailedExecs::default()));
-        pids.push(*pid);
+        programs.push(*program);
         sum.merge(failed);
     }
     by_name
         .into_values()
-        .flat_map(|(process, pids, failed)| {
+        .flat_map(|(process, programs, failed)| {
             [
-                path_search(context, &process, &pids, &failed),
-                missing(context, &process, &pids, &failed),
-                busy(context, &process, &pids, &failed),
+                path_search(context, &process, &programs, &failed),
+                missing(context, &process, &programs, &failed),
+                busy(context, &process, &programs, &failed),
             ]
         })
         .flatten()
@@ -49,7 +50,7 @@ fn finding(
     context: &Context<'_>,
     kind: FindingKind,
     process: &ProcessName,
-    pids: &[u32],
+    programs: &[ProgramKey],
     count: u64,
     saving_each: Estimate,
     text: Text,
@@ -57,25 +58,27 @@ fn finding(
     let ns = saving_each.mid * count as f64;
     Finding {
         title: text.title,
-        cost: Cost { caller_ns: 0.0, child_ns: ns, faults_ns: 0.0, cpu_share: context.share(ns) },
+        cost: Cost { child_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: text.evidence,
         reason: text.reason.to_owned(),
         explanation: text.explanation.to_owned(),
         check: text.check,
-        ..context.finding(kind, process, pids, count, saving_each)
+        ..context.finding(kind, process, programs, count, saving_each)
     }
 }
 
 /// A command about a file. Any program may have made up its path, so it is quoted.
-fn about_file(command: &str, path: &str, pids: &[u32]) -> FollowUp {
-    quoted(path)
-        .map_or_else(|| super::diagnose_again(pids), |path| FollowUp::Command(format!("{command} {path}")))
+fn about_file(command: &str, path: &str, programs: &[ProgramKey]) -> FollowUp {
+    quoted(path).map_or_else(
+        || super::diagnose_again(programs),
+        |path| FollowUp::Command(format!("{command} {path}")),
+    )
 }
 
 fn path_search(
     context: &Context<'_>,
     process: &ProcessName,
-    pids: &[u32],
+    programs: &[ProgramKey],
     failed: &FailedExecs,
 ) -> Option<Finding> {
     let count = failed.searched;
@@ -94,16 +97,20 @@ fn path_search(
             format!("{count}, before {} that succeeded", failed.searching_creations),
         )],
         reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
-        explanation: "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH",
-        check: FollowUp::Log { pid: super::living(pids) },
+        explanation: if super::storms::is_starter(process) {
+            "Give it the full path of the program, or put its directory first in PATH"
+        } else {
+            "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH"
+        },
+        check: FollowUp::Log { pid: super::living(programs) },
     };
-    Some(finding(context, FindingKind::PathSearch, process, pids, count, each, text))
+    Some(finding(context, FindingKind::PathSearch, process, programs, count, each, text))
 }
 
 fn missing(
     context: &Context<'_>,
     process: &ProcessName,
-    pids: &[u32],
+    programs: &[ProgramKey],
     failed: &FailedExecs,
 ) -> Option<Finding> {
     let (path, count) = failed.missing_paths.top(1).into_iter().next()?;
@@ -115,14 +122,19 @@ fn missing(
         evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
-        check: about_file("ls -l", &path, pids),
+        check: about_file("ls -l", &path, programs),
     };
     // The whole creation is wasted.
     let each = context.model.spawn.plus(context.model.failed_exec);
-    Some(finding(context, FindingKind::MissingProgram, process, pids, count, each, text))
+    Some(finding(context, FindingKind::MissingProgram, process, programs, count, each, text))
 }
 
-fn busy(context: &Context<'_>, process: &ProcessName, pids: &[u32], failed: &FailedExecs) -> Option<Finding> {
+fn busy(
+    context: &Context<'_>,
+    process: &ProcessName,
+    programs: &[ProgramKey],
+    failed: &FailedExecs,
+) -> Option<Finding> {
     if failed.busy == 0 {
         return None;
     }
@@ -136,13 +148,13 @@ fn busy(context: &Context<'_>, process: &ProcessName, pids: &[u32], failed: &Fai
         evidence: vec![evidence("most frequent file", path.clone())],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
         explanation: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",
-        check: about_file("fuser -v", &path, pids),
+        check: about_file("fuser -v", &path, programs),
     };
     Some(finding(
         context,
         FindingKind::TextFileBusy,
         process,
-        pids,
+        programs,
         failed.busy,
         context.model.failed_exec,
         text,

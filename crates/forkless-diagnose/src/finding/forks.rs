@@ -4,16 +4,17 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time};
 use crate::collect::{Group, Outcome, speculated_from};
-use crate::creation::Place;
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
-use crate::procfs::ProcessName;
+use crate::forecast::HUGE_ENOUGH;
+use crate::program::ProcessName;
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
 /// Groups of one process name, outcome and stack: a prefork server's workers have one place.
 struct Merged {
     process: ProcessName,
-    pids: Vec<u32>,
+    programs: Vec<ProgramKey>,
     stack: Vec<Frame>,
     group: Group,
     /// How many of its creations had no stack.
@@ -28,7 +29,7 @@ impl Merged {
             let all = lines.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
             return Some(evidence("lines of the user's code, by readings", all.join(", ")));
         }
-        let unread = || self.pids.iter().find_map(|&pid| context.collected.lines.unread(pid));
+        let unread = || self.programs.iter().find_map(|program| context.collected.lines.unread(program.pid));
         let unread = if lines.is_empty() { unread()? } else { return None };
         let what = format!("the line of its {} code", unread.language);
         Some(evidence(&what, format!("not known after {} readings: {}", unread.count, unread.why)))
@@ -49,6 +50,25 @@ fn started(group: &Group) -> Option<String> {
     group.programs.top(1).pop().map(|(path, _)| path)
 }
 
+/// The user's lines that were read of each program at each stack of its native code.
+fn known_lines<'a>(
+    context: &Context<'_>,
+    places: &[(&Place, &'a Group)],
+) -> HashMap<(String, Vec<Frame>), Vec<&'a [Frame]>> {
+    let mut known: HashMap<_, Vec<&[Frame]>> = HashMap::new();
+    for (site, group) in places {
+        let lines = group.lines.most();
+        if !lines.is_empty() {
+            let process = context.name(site.program(), &group.comm);
+            let of_stack = known.entry((label(&process), context.stack(site))).or_default();
+            if !of_stack.contains(&lines) {
+                of_stack.push(lines);
+            }
+        }
+    }
+    known
+}
+
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
     let mut places: Vec<(&Place, &Group)> = context
@@ -58,23 +78,29 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         .map(|((site, _), group)| (site, group))
         .collect();
     places.sort_by_key(|(site, _)| **site);
+    let lines = known_lines(context, &places);
     for (site, group) in places {
-        let process = context.name(site.pid, &group.comm);
+        let process = context.name(site.program(), &group.comm);
         // If samples show several stacks for one place, it is filed under the most frequent.
         // The samples are too few to split counts by.
-        let mut stack = group.lines.most().to_vec();
-        stack.extend(context.stack(site));
+        let native = context.stack(site);
+        let mut stack = match lines.get(&(label(&process), native.clone())).map(Vec::as_slice) {
+            // Not all of a place's programs were read: one that renames itself has several.
+            Some([one]) => one.to_vec(),
+            _ => group.lines.most().to_vec(),
+        };
+        stack.extend(native);
         let starts = if stack.is_empty() { started(group) } else { None };
         let key = (label(&process), process.cgroup.clone(), stack.clone(), starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
             process,
-            pids: Vec::new(),
+            programs: Vec::new(),
             stack,
             group: Group::default(),
             unplaced: 0,
         });
-        if !entry.pids.contains(&site.pid) {
-            entry.pids.push(site.pid);
+        if !entry.programs.contains(&site.program()) {
+            entry.programs.push(site.program());
         }
         entry.group.merge(group);
     }
@@ -101,7 +127,7 @@ fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
             && let Some(place) = merged.get_mut(&known)
         {
             place.unplaced += gone.group.count;
-            place.pids.extend(gone.pids);
+            place.programs.extend(gone.programs);
             place.group.merge(&gone.group);
         }
     }
@@ -121,7 +147,7 @@ struct Copied {
 }
 
 fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
-    let history = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid));
+    let history = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
     let huge_share = history.map(|history| history.last.huge_share());
     let huge_bytes = merged.group.anon.mean * huge_share.unwrap_or(0.0);
     Copied {
@@ -134,8 +160,7 @@ fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
 /// its first fork, without telling which fork caused them. So each fork of the process gets the
 /// same share.
 fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
-    let (copied, reused) = merged
-        .pids
+    let (copied, reused) = super::processes(&merged.programs)
         .iter()
         .filter_map(|pid| context.collected.faults.get(pid))
         .fold((0, 0), |sum, faults| (sum.0 + faults.0, sum.1 + faults.1));
@@ -144,11 +169,15 @@ fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
     (part(copied), part(reused))
 }
 
-/// The number of faults, if they were counted. The lower tiers do not count them.
+/// Whether the faults of these processes were counted. The lower tiers do not count them.
+fn counts_faults(context: &Context<'_>, merged: &Merged) -> bool {
+    merged.programs.iter().any(|program| context.collected.faults.contains_key(&program.pid))
+}
+
+/// The number of faults, if they were counted.
 fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
-    let counted = merged.pids.iter().any(|pid| context.collected.faults.contains_key(pid));
     let (copied, reused) = faults(context, merged);
-    counted.then(|| {
+    counts_faults(context, merged).then(|| {
         evidence(
             "write-protect faults of the caller afterwards",
             format!("{copied} copied a page, {reused} reused it"),
@@ -158,10 +187,11 @@ fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
 
 /// The number of all full forks of these processes, of other places and outcomes too.
 fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
+    let processes = super::processes(&merged.programs);
     let of_these = context
         .groups
         .iter()
-        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && merged.pids.contains(&site.pid))
+        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && processes.contains(&site.pid))
         .map(|(_, group)| group.count)
         .sum::<u64>();
     of_these.max(1)
@@ -241,8 +271,11 @@ fn fork_times(call: Estimate, group: &Group, execs: bool) -> ForkTimes {
 /// interval (two standard deviations of the count) would be wider than half the figure.
 fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     const ENOUGH: u64 = 16;
-    let samples: u64 =
-        merged.pids.iter().filter_map(|pid| context.collected.samples.get(pid)).map(|s| s.creating).sum();
+    let samples: u64 = super::processes(&merged.programs)
+        .iter()
+        .filter_map(|pid| context.collected.samples.get(pid))
+        .map(|s| s.creating)
+        .sum();
     if samples < ENOUGH {
         return None;
     }
@@ -313,6 +346,12 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     if !is_worth_a_word(context, group, &pages, saving_each.mid, in_caller.mid, fault_each.mid) {
         return None;
     }
+    let treatment = treatment(merged);
+    // Nobody can make a shell or xargs create processes in another way. Where they start many, that
+    // is a storm.
+    if treatment.is_none() && super::storms::is_starter(&merged.process) {
+        return None;
+    }
     let name = label(&merged.process);
     let programs = group.programs.top(3);
     let program_list =
@@ -347,9 +386,9 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ),
         call_site: merged.stack.clone(),
         cost: Cost {
-            caller_ns,
-            child_ns,
-            faults_ns,
+            caller_ns: Some(caller_ns),
+            child_ns: Some(child_ns),
+            faults_ns: counts_faults(context, merged).then_some(faults_ns),
             cpu_share: context.share(caller_ns + child_ns + faults_ns),
         },
         fork_times: Some(fork_times(call, group, true)),
@@ -359,17 +398,20 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries
         ),
         explanation: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
-        remedy: treatment(merged).map_or(Remedy::Change, |treatment| Remedy::Run {
+        remedy: treatment.map_or(Remedy::Change, |treatment| Remedy::Run {
             treatment,
-            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.pids, exe)),
+            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe)),
         }),
-        saving_in_caller_ns: in_caller,
-        ..context.finding(FindingKind::FullForkThenExec, &merged.process, &merged.pids, count, saving_each)
+        saving_in_caller_ns: Some(in_caller),
+        ..context.finding(
+            FindingKind::FullForkThenExec,
+            &merged.process,
+            &merged.programs,
+            count,
+            saving_each,
+        )
     })
 }
-
-/// Share of anonymous memory in huge pages above which nothing is gained.
-const HUGE_ENOUGH: f64 = 0.9;
 
 fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let group = &merged.group;
@@ -393,7 +435,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let name = label(&merged.process);
     let mut list = vec![evidence(how, interval(call))];
     list.extend(memory_evidence(group, &pages));
-    if let Some(history) = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid))
+    if let Some(history) = merged.programs.iter().find_map(|program| context.collected.pages.get(program))
         && history.last.anon_huge < history.first.anon_huge
     {
         list.push(evidence(
@@ -413,8 +455,10 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
     list.extend(merged.lines_evidence(context));
     list.extend(merged.unplaced_evidence());
-    let refuses =
-        merged.pids.iter().any(|pid| context.collected.pages.get(pid).is_some_and(|p| p.refuses_huge));
+    let refuses = merged
+        .programs
+        .iter()
+        .any(|program| context.collected.pages.get(program).is_some_and(|p| p.refuses_huge));
     if refuses {
         list.push(evidence(
             "the program has turned transparent huge pages off for itself",
@@ -430,7 +474,12 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(call.mid)
         ),
         call_site: merged.stack.clone(),
-        cost: Cost { caller_ns, child_ns: 0.0, faults_ns, cpu_share: context.share(caller_ns + faults_ns) },
+        cost: Cost {
+            caller_ns: Some(caller_ns),
+            child_ns: None,
+            faults_ns: counts_faults(context, merged).then_some(faults_ns),
+            cpu_share: context.share(caller_ns + faults_ns),
+        },
         fork_times: Some(fork_times(call, group, false)),
         evidence: list,
         reason: format!(
@@ -441,25 +490,33 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         explanation:
             "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
                 .to_owned(),
-        remedy: match (living(&merged.pids), &merged.process.exe) {
-            (Some(pid), _) => Remedy::Repair { pid },
-            (None, Some(exe)) => Remedy::Run {
+        // What a watched command left behind is repaired by running the command again.
+        remedy: match (living(&merged.programs), &merged.process.exe) {
+            (Some(pid), _) if context.command.is_none() => Remedy::Repair { pid },
+            (_, Some(exe)) => Remedy::Run {
                 treatment: Treatment::UseHugePages,
-                program: Some(context.program(&merged.pids, exe)),
+                program: Some(context.program(&merged.programs, exe)),
             },
-            (None, None) => Remedy::Change,
+            (_, None) => Remedy::Change,
         },
-        saving_in_caller_ns: saving_each,
-        ..context.finding(FindingKind::ForkOfSmallPages, &merged.process, &merged.pids, count, saving_each)
+        saving_in_caller_ns: Some(saving_each),
+        ..context.finding(
+            FindingKind::ForkOfSmallPages,
+            &merged.process,
+            &merged.programs,
+            count,
+            saving_each,
+        )
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::Collected;
+    use crate::collect::{Collected, Starters};
     use crate::finding::Thresholds;
     use crate::model::CostModel;
+    use crate::program::KnownProgram;
 
     fn exact(ns: f64) -> Estimate {
         Estimate { low: ns, mid: ns, high: ns }
@@ -481,7 +538,7 @@ mod tests {
     }
 
     fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let site = Place { pid: 1, nr: 56, ip: 1, word: 0 };
+        let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
         group.anon.add(anon_bytes);
@@ -490,7 +547,9 @@ mod tests {
             collected: &Collected::new(),
             groups: &groups,
             namesakes: &HashMap::new(),
+            starters: &Starters::default(),
             model,
+            command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
@@ -501,7 +560,7 @@ mod tests {
     /// ms too much.
     #[test]
     fn the_faults_of_a_process_are_shared_by_all_its_forks() {
-        let site = |ip| Place { pid: 1, nr: 56, ip, word: 0 };
+        let site = |ip| Place { pid: 1, nr: 56, ip, word: 0, image: 0 };
         let group = |count| Group { count, ..Group::default() };
         let groups = HashMap::from([
             ((site(1), Outcome::ForkThenExec), group(1)),
@@ -513,7 +572,9 @@ mod tests {
             collected: &collected,
             groups: &groups,
             namesakes: &HashMap::new(),
+            starters: &Starters::default(),
             model: &CostModel::default(),
+            command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
@@ -530,7 +591,7 @@ mod tests {
     /// and were findings of their own.
     #[test]
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
-        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0 };
+        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
         // Another place of the same program starts another program.
         let mut sed = group(7);
@@ -542,9 +603,14 @@ mod tests {
             ((site(4), Outcome::ForkThenExec), sed),
         ]);
         let mut collected = Collected::new();
-        let bash = ProcessName { comm: "bash".into(), exe: Some("/bin/bash".into()), cgroup: None };
-        collected.names.insert(1, bash);
-        collected.names.insert(2, ProcessName { comm: "bash".into(), ..ProcessName::default() });
+        let told = |pid, exe: Option<&str>| {
+            let exe = exe.map(str::to_owned);
+            let known = KnownProgram { comm: "bash".into(), exe, ..KnownProgram::default() };
+            let key = ProgramKey::last_of(pid);
+            crate::Event::Program(crate::SeenProgram { key, known, cut: false })
+        };
+        collected.event(told(1, Some("/bin/bash")));
+        collected.event(told(2, None));
         let frame = Frame {
             function: Some("make_child".into()),
             offset: 1,
@@ -558,14 +624,16 @@ mod tests {
             collected: &collected,
             groups: &groups,
             namesakes: &namesakes,
+            starters: &Starters::default(),
             model: &CostModel::default(),
+            command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
         let mut found = merge(&context, Outcome::ForkThenExec);
         found.sort_by_key(|merged| merged.group.count);
         let counts: Vec<_> =
-            found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.pids.len())).collect();
+            found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.programs.len())).collect();
         assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
     }
 

@@ -6,16 +6,18 @@ mod calls;
 mod execs;
 mod forks;
 mod shells;
+mod storms;
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::collect::{Collected, Group, Outcome};
-use crate::creation::Place;
+use crate::collect::{Collected, Group, Outcome, Starters};
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::model::CostModel;
-use crate::procfs::ProcessName;
+use crate::procfs;
+use crate::program::{KnownProgram, ProcessName};
 use crate::remedy::{FollowUp, Remedy, StartedProgram};
 use crate::stack::Frame;
 
@@ -46,6 +48,8 @@ pub enum FindingKind {
     ConstantSystemCall,
     /// Buffered writes of parts of blocks to a device, which make the kernel read.
     PartialBlockWrites,
+    /// A script, xargs, find or make starts many short programs, one by one.
+    StartStorm,
 }
 
 impl FindingKind {
@@ -63,16 +67,20 @@ impl FindingKind {
     }
 }
 
-/// The cost of a finding, summed over the watch.
+/// The cost of a finding, summed over the watch. `None` is a part that was neither measured nor
+/// priced.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Nanoseconds spent in the calling threads.
-    pub caller_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller_ns: Option<f64>,
     /// Nanoseconds spent in the children, before they did anything of their own.
-    pub child_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child_ns: Option<f64>,
     /// Nanoseconds of the write-protect faults that followed in the caller: their count times the
     /// model's price.
-    pub faults_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults_ns: Option<f64>,
     /// All of it as a share of one CPU over the watch.
     pub cpu_share: f64,
 }
@@ -132,13 +140,30 @@ pub struct Finding {
     pub remedy: Remedy,
     /// Nanoseconds that the remedy saves at each occurrence, in the caller and the child together.
     pub saving_each_ns: Estimate,
-    /// The caller's part of it: its pause in the call, and its faults afterwards.
-    pub saving_in_caller_ns: Estimate,
+    /// The caller's part of it, where it is known: its pause in the call, and its faults
+    /// afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saving_in_caller_ns: Option<Estimate>,
     /// Saved over the watch, as a share of one CPU.
     pub saving_share: Estimate,
     /// What shows whether it is gone.
     #[serde(skip)]
     pub check: FollowUp,
+}
+
+impl Finding {
+    /// The place in the program: the innermost frame of its stack that is not the C library's.
+    ///
+    /// An interpreter's own frames count as the program. A reader of interpreters puts the line of
+    /// the user's code in front of them, in [`Sighting::frames`](crate::Sighting::frames): then
+    /// this is that line, and the places of one process differ by it, since findings are merged by
+    /// whole stacks.
+    pub fn place(&self) -> Option<&Frame> {
+        let of_program = |frame: &&Frame| !frame.is_of_c_library();
+        let named = |frame: &&Frame| frame.function.is_some();
+        let stack = || self.call_site.iter();
+        stack().filter(of_program).find(named).or_else(|| stack().find(of_program)).or_else(|| stack().next())
+    }
 }
 
 /// The least costs of a finding.
@@ -159,14 +184,24 @@ impl Default for Thresholds {
     }
 }
 
-/// A process that still runs. A zombie does not, such as a watched command after its end.
-fn living(pids: &[u32]) -> Option<u32> {
-    pids.iter().copied().find(|pid| crate::procfs::runs(*pid))
+/// A process that still runs, and still is the program. A zombie does not, such as a watched
+/// command after its end.
+fn living(programs: &[ProgramKey]) -> Option<u32> {
+    let runs = |program: &ProgramKey| procfs::runs(program.pid) && procfs::is_still(*program) != Some(false);
+    programs.iter().find(|program| runs(program)).map(|program| program.pid)
+}
+
+/// The processes of these programs.
+fn processes(programs: &[ProgramKey]) -> Vec<u32> {
+    let mut pids: Vec<u32> = programs.iter().map(|program| program.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }
 
 /// Another diagnosis, of a process that still runs.
-fn diagnose_again(pids: &[u32]) -> FollowUp {
-    FollowUp::Diagnose { pid: living(pids) }
+fn diagnose_again(programs: &[ProgramKey]) -> FollowUp {
+    FollowUp::Diagnose { pid: living(programs) }
 }
 
 /// By thread leader's name: the program of all processes of that name, or `None` if they differ.
@@ -175,11 +210,11 @@ pub(crate) type Namesakes<'c> = HashMap<&'c str, Option<&'c ProcessName>>;
 /// Finds the programs of processes by the thread leader's name.
 pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
     let mut by_name: Namesakes<'_> = HashMap::new();
-    for name in collected.names.values().filter(|name| name.exe.is_some()) {
-        by_name
-            .entry(&name.comm)
-            .and_modify(|known| *known = known.filter(|first| *first == name))
-            .or_insert(Some(name));
+    for name in collected.programs.names().filter(|name| name.exe.is_some()) {
+        let alike = |first: &&ProcessName| {
+            (&first.exe, &first.name, &first.cgroup) == (&name.exe, &name.name, &name.cgroup)
+        };
+        by_name.entry(&name.comm).and_modify(|known| *known = known.filter(alike)).or_insert(Some(name));
     }
     by_name
 }
@@ -189,7 +224,10 @@ pub(crate) struct Context<'c> {
     pub(crate) collected: &'c Collected,
     pub(crate) groups: &'c HashMap<(Place, Outcome), Group>,
     pub(crate) namesakes: &'c Namesakes<'c>,
+    pub(crate) starters: &'c Starters,
     pub(crate) model: &'c CostModel,
+    /// The command that is watched: a remedy is applied to it, and reaches what it starts.
+    pub(crate) command: Option<&'c StartedProgram>,
     pub(crate) thresholds: Thresholds,
     pub(crate) window_ns: f64,
 }
@@ -201,7 +239,7 @@ impl Context<'_> {
         &self,
         kind: FindingKind,
         process: &ProcessName,
-        pids: &[u32],
+        programs: &[ProgramKey],
         count: u64,
         saving_each: Estimate,
     ) -> Finding {
@@ -209,8 +247,8 @@ impl Context<'_> {
             kind,
             title: String::new(),
             process: process.clone(),
-            pid: pids.first().copied().unwrap_or(0),
-            processes: pids.len() as u64,
+            pid: programs.first().map_or(0, |program| program.pid),
+            processes: processes(programs).len() as u64,
             call_site: Vec::new(),
             count,
             per_second: self.per_second(count),
@@ -221,24 +259,22 @@ impl Context<'_> {
             explanation: String::new(),
             remedy: Remedy::Change,
             saving_each_ns: saving_each,
-            saving_in_caller_ns: Estimate::default(),
+            saving_in_caller_ns: None,
             saving_share: self.shares(saving_each, count),
-            check: diagnose_again(pids),
+            check: diagnose_again(programs),
         }
     }
 
-    pub(crate) fn name(&self, pid: u32, comm: &str) -> ProcessName {
-        match self.collected.names.get(&pid) {
-            Some(name) if name.exe.is_some() => name.clone(),
+    pub(crate) fn name(&self, program: ProgramKey, comm: &str) -> ProcessName {
+        match self.collected.programs.name(program) {
+            Some(name) if name.exe.is_some() || !name.arguments.is_empty() => name.clone(),
             // The process was gone. Others of its name tell its program if all of them have the
             // same.
             gone => {
                 let comm = gone.map_or(comm, |name| name.comm.as_str());
                 let alike = self.namesakes.get(comm).copied().flatten();
-                alike.cloned().unwrap_or_else(|| ProcessName {
-                    comm: comm.to_owned(),
-                    exe: None,
-                    cgroup: None,
+                alike.cloned().unwrap_or_else(|| {
+                    KnownProgram { comm: comm.to_owned(), ..KnownProgram::default() }.name()
                 })
             }
         }
@@ -257,9 +293,13 @@ impl Context<'_> {
         each.times(count as f64 / self.window_ns)
     }
 
-    /// The program of these processes, with the first invocation that can be spelled.
-    pub(crate) fn program(&self, pids: &[u32], name: &str) -> StartedProgram {
-        let known = pids.iter().filter_map(|pid| self.collected.invocations.get(pid));
+    /// The program that a remedy starts: the watched command, else the program of these processes,
+    /// with the first invocation that can be spelled.
+    pub(crate) fn program(&self, programs: &[ProgramKey], name: &str) -> StartedProgram {
+        if let Some(command) = self.command {
+            return command.clone();
+        }
+        let known = programs.iter().filter_map(|program| self.collected.programs.invocation(*program));
         let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
         StartedProgram { name: name.to_owned(), invocation }
     }
@@ -296,11 +336,9 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// A process's name in reports: its program's file name, else the thread leader's name.
+/// A process's name in reports.
 pub(crate) fn label(name: &ProcessName) -> String {
-    name.exe
-        .as_deref()
-        .map_or_else(|| name.comm.clone(), |exe| exe.rsplit('/').next().unwrap_or(exe).to_owned())
+    name.name.clone()
 }
 
 /// All findings, the largest saving first.
@@ -309,6 +347,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(shells::find(context));
     findings.extend(execs::find(context));
     findings.extend(calls::find(context));
+    findings.extend(storms::find(context));
     findings.sort_by(|a, b| b.saving_share.mid.total_cmp(&a.saving_share.mid));
     findings
 }

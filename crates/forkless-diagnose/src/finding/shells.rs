@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::collect::ShellGroup;
+use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
-use crate::procfs::ProcessName;
+use crate::program::ProcessName;
 use crate::remedy::{FollowUp, Remedy, Treatment};
 use crate::shell::Fate;
 use crate::stack::Frame;
@@ -14,17 +15,17 @@ use crate::stack::Frame;
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     // By process name: (processes, lines without need, lines with, reasons of need).
     let mut callers: HashMap<(String, Option<String>), Caller> = HashMap::new();
-    for ((pid, fate), group) in &context.collected.shells {
-        let process = context.name(*pid, &group.comm);
+    for ((program, fate), group) in &context.collected.shells {
+        let process = context.name(*program, &group.comm);
         let caller = callers.entry((label(&process), process.cgroup.clone())).or_insert_with(|| Caller {
             process,
-            pids: Vec::new(),
+            programs: Vec::new(),
             needless: Vec::new(),
             needed: 0,
             unknown: 0,
         });
-        if !caller.pids.contains(pid) {
-            caller.pids.push(*pid);
+        if !caller.programs.contains(program) {
+            caller.programs.push(*program);
         }
         match fate {
             Fate::OneProgram | Fate::Programs => caller.needless.push(group),
@@ -62,7 +63,7 @@ fn is_libcs(stack: &[Frame]) -> bool {
 
 struct Caller<'c> {
     process: ProcessName,
-    pids: Vec<u32>,
+    programs: Vec<ProgramKey>,
     needless: Vec<&'c ShellGroup>,
     needed: u64,
     unknown: u64,
@@ -97,11 +98,11 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let by_libc = is_libcs(&stack);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
-    let caller_ns = saving_each.mid * count as f64;
+    let shells_ns = saving_each.mid * count as f64;
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
         call_site: stack,
-        cost: Cost { caller_ns: 0.0, child_ns: caller_ns, faults_ns: 0.0, cpu_share: context.share(caller_ns) },
+        cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: vec![
             evidence("shells for one line", format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown)),
             evidence("most frequent lines", lines.iter().take(3).map(|(line, times)| format!("{line:?} ({times})")).collect::<Vec<_>>().join(", ")),
@@ -110,13 +111,13 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
         explanation: "Call the program with an argument vector, or use forkless's shell bypass".to_owned(),
         remedy: if by_libc {
-            let program = caller.process.exe.as_deref().map(|exe| context.program(&caller.pids, exe));
+            let program = caller.process.exe.as_deref().map(|exe| context.program(&caller.programs, exe));
             Remedy::Run { treatment: Treatment::SpareShells, program }
         } else {
             Remedy::Change
         },
-        check: quoted(line).map_or_else(|| super::diagnose_again(&caller.pids), FollowUp::ShellLine),
-        ..context.finding(FindingKind::NeedlessShell, &caller.process, &caller.pids, count, saving_each)
+        check: quoted(line).map_or_else(|| super::diagnose_again(&caller.programs), FollowUp::ShellLine),
+        ..context.finding(FindingKind::NeedlessShell, &caller.process, &caller.programs, count, saving_each)
     })
 }
 

@@ -8,11 +8,14 @@
 //! site.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::record::{PerfRecord, PerfRecordKind, UserStack};
-use crate::creation::{CallerMemory, ChildEnd, CloneFlags, Creation, CreationKind, Place};
-use crate::event::{CpuSamples, Event, StackTop, Totals};
+use crate::creation::{CallerMemory, ChildEnd, CloneFlags, Creation, CreationKind, Place, ProgramKey};
+use crate::event::{CpuSamples, Event, SeenProgram, StackTop, Totals};
 use crate::procfs;
+use crate::program::KnownProgram;
+use crate::ring::CLASS_CREATION;
 
 /// Children followed at one time. Further ones are counted as lost.
 const MAX_CHILDREN: usize = 16_384;
@@ -44,6 +47,16 @@ struct Tracked {
     awaits_path: bool,
 }
 
+/// The program of a process.
+#[derive(Debug, Clone)]
+struct Running {
+    image: u64,
+    known: Arc<KnownProgram>,
+    awaits_path: bool,
+    /// Creations so far, each of which may be by a process that has renamed itself.
+    creations: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     children: HashMap<u32, Tracked>,
@@ -58,6 +71,10 @@ pub(super) struct Follow {
     /// By caller: its memory when last seen since its exec. A short program's last forks are read
     /// after its end.
     memories: HashMap<u32, CallerMemory>,
+    /// By process: the program that it is.
+    programs: HashMap<u32, Running>,
+    /// The last image that was made up.
+    made_up: u64,
     /// By process and address: whether a system call returns there.
     returns: HashMap<(u32, u64), bool>,
     samples: HashMap<u32, CpuSamples>,
@@ -72,7 +89,8 @@ pub(super) struct Follow {
 
 impl Follow {
     pub(super) fn new(kernel_clone: Option<std::ops::Range<u64>>) -> Self {
-        Self { kernel_clone, ..Self::default() }
+        let totals = Totals { threads: Some(0), ..Totals::default() };
+        Self { kernel_clone, totals, ..Self::default() }
     }
 
     pub(super) fn totals(&self) -> Totals {
@@ -98,14 +116,16 @@ impl Follow {
         let PerfRecord { time, process, thread, what } = record;
         match what {
             PerfRecordKind::Fork { child, child_process, .. } if child != child_process => {
-                self.totals.threads += 1;
+                *self.totals.threads.get_or_insert(0) += 1;
                 self.made.insert(thread, None);
             }
             PerfRecordKind::Fork { child, memory, .. } => {
                 let memory = self.memory_of(process, memory);
-                self.forked(Creation { memory, ..creation(time, process, thread, child) });
+                let (image, comm) = self.creates(process, sink);
+                self.forked(Creation { memory, ..creation(time, process, thread, child, image, comm) });
             }
-            PerfRecordKind::Exec { comm, argv } => {
+            PerfRecordKind::Exec { comm, argv, image } => {
+                self.became(process, comm.clone(), argv.clone(), image);
                 self.texts.remove(&process);
                 self.sites.remove(&process);
                 self.memories.remove(&process);
@@ -115,10 +135,22 @@ impl Follow {
                 }
             }
             PerfRecordKind::Map { path } => {
+                if let Some(program) = self.programs.get_mut(&process)
+                    && std::mem::take(&mut program.awaits_path)
+                {
+                    Arc::make_mut(&mut program.known).exe = Some(path.clone());
+                }
                 if let Some(tracked) = self.children.get_mut(&process)
                     && std::mem::take(&mut tracked.awaits_path)
                 {
                     tracked.creation.exec_path = Some(path);
+                }
+            }
+            PerfRecordKind::Renamed { comm } => {
+                // Threads have names of their own.
+                if let Some(program) = self.programs.get_mut(&process).filter(|_| process == thread) {
+                    Arc::make_mut(&mut program.known).comm = comm;
+                    program.creations = 0;
                 }
             }
             PerfRecordKind::Exit => {
@@ -155,6 +187,50 @@ impl Follow {
         seen
     }
 
+    /// Notes an exec.
+    fn became(&mut self, process: u32, comm: String, arguments: Vec<String>, image: Option<u64>) {
+        let image = image.unwrap_or_else(|| self.make_up());
+        let known = Arc::new(KnownProgram { comm, arguments, ..KnownProgram::default() });
+        self.remember(process, Running { image, known, awaits_path: true, creations: 0 });
+    }
+
+    fn make_up(&mut self) -> u64 {
+        self.made_up += 1;
+        ProgramKey::MADE_UP + self.made_up
+    }
+
+    fn remember(&mut self, process: u32, program: Running) {
+        if self.programs.len() >= MAX_CALLERS && !self.programs.contains_key(&process) {
+            self.programs.clear();
+        }
+        self.programs.insert(process, program);
+    }
+
+    /// The program that creates, and its name. At the 1st, 2nd, 4th, 8th ... creation the program
+    /// is told to `sink`, with the title that it has by then.
+    fn creates(&mut self, process: u32, sink: &mut impl FnMut(Event)) -> (u64, String) {
+        if !self.programs.contains_key(&process) {
+            // It began before the watch.
+            let image = procfs::arguments_at(process).unwrap_or_else(|| self.make_up());
+            let known = Arc::new(procfs::program_of(process).unwrap_or_default());
+            self.remember(process, Running { image, known, awaits_path: false, creations: 0 });
+        }
+        let Some(program) = self.programs.get_mut(&process) else { return Default::default() };
+        program.creations += 1;
+        if program.creations.is_power_of_two() {
+            let key = ProgramKey { pid: process, image: program.image };
+            // Otherwise what the records have told is all that is known.
+            if procfs::is_still(key) == Some(true) {
+                let known = Arc::make_mut(&mut program.known);
+                known.arguments = procfs::arguments(process);
+                known.cgroup = procfs::cgroup_of(process);
+            }
+            let known = KnownProgram::clone(&program.known);
+            sink(Event::Program(SeenProgram { key, known, cut: false }));
+        }
+        (program.image, program.known.comm.clone())
+    }
+
     fn forked(&mut self, creation: Creation) {
         let (thread, child) = (creation.caller_thread, creation.child);
         self.totals.creations += 1;
@@ -167,6 +243,11 @@ impl Follow {
         self.sites.remove(&child);
         self.texts.remove(&child);
         self.memories.remove(&child);
+        // Until its exec a child is its parent's program.
+        match self.programs.get(&creation.caller).cloned() {
+            Some(program) => self.remember(child, Running { awaits_path: false, creations: 0, ..program }),
+            None => drop(self.programs.remove(&child)),
+        }
         let allocated = self.allocations.remove(&thread);
         self.children
             .insert(child, Tracked { creation, flags: None, allocated, faults: 0, awaits_path: false });
@@ -193,13 +274,14 @@ impl Follow {
     /// Makes a place of a caller's stack, and hands the stack on.
     fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Place {
         let word = self.code_word(caller, &stack.top);
-        let site = Place { pid: caller, nr: 0, ip: stack.ip, word };
+        let image = self.programs.get(&caller).map_or(0, |program| program.image);
+        let site = Place { pid: caller, nr: 0, ip: stack.ip, word, image };
         if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
             self.sites.insert(caller, site);
         }
         if stack.ip != 0 && !stack.top.is_empty() {
             let UserStack { fp, lr, sp, top, .. } = stack;
-            sink(Event::Stack(StackTop { site, class: 0, sp, fp, lr, top }));
+            sink(Event::Stack(StackTop { site, class: CLASS_CREATION, sp, fp, lr, top }));
         }
         site
     }
@@ -271,6 +353,7 @@ impl Follow {
     fn ended(&mut self, time: u64, process: u32, sink: &mut impl FnMut(Event)) {
         self.texts.remove(&process);
         self.memories.remove(&process);
+        self.programs.remove(&process);
         let last_site = self.sites.remove(&process);
         let Some(mut tracked) = self.children.remove(&process) else {
             // It may still be the caller of its own children.
@@ -340,12 +423,12 @@ fn is_speculating(pid: u32) -> bool {
         .any(|variable| String::from_utf8_lossy(variable).contains("forkless_preload"))
 }
 
-fn creation(time: u64, caller: u32, thread: u32, child: u32) -> Creation {
+fn creation(time: u64, caller: u32, thread: u32, child: u32, image: u64, comm: String) -> Creation {
     Creation {
         caller,
         caller_thread: thread,
-        caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-        site: Place { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
+        caller_comm: comm,
+        site: Place { pid: caller, nr: UNPLACED, ip: 0, word: 0, image },
         child,
         at_ns: time,
         ..Creation::unseen()
@@ -388,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_child_that_faults_on_its_own_instruction_has_copied_memory() {
-        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new(), image: None };
         let map = PerfRecordKind::Map { path: "/bin/true".into() };
         let (_, created) = run(&[
             (10, CALLER, fork()),
@@ -431,7 +514,7 @@ mod tests {
 
     #[test]
     fn faults_after_the_exec_say_nothing_about_the_creation() {
-        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new(), image: None };
         let records = [
             (10, CALLER, fork()),
             (11, CHILD, exec),
@@ -465,7 +548,7 @@ mod tests {
             (3, CALLER, task),
             (4, CHILD, PerfRecordKind::Exit),
         ]);
-        assert_eq!((follow.totals().threads, follow.totals().creations), (1, 1));
+        assert_eq!((follow.totals().threads, follow.totals().creations), (Some(1), 1));
         assert_eq!(created[0].flags, CloneFlags(SHARED));
     }
 
@@ -489,7 +572,7 @@ mod tests {
     #[test]
     fn a_caller_that_was_gone_had_the_memory_that_it_last_had_since_its_exec() {
         let memory = CallerMemory { anon: 64 << 20, ..CallerMemory::default() };
-        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new(), image: None };
         let copied = || fault(0x7000_0123, 0x7000_0123);
         let (follow, created) = run(&[
             (10, CALLER, fork_of(memory)),

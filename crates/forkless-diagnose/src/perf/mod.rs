@@ -130,7 +130,8 @@ impl PerfWatch {
     /// Facts that cannot be seen, for the report.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = vec![
-            "watched by perf events: system calls, failed execs, exit statuses and copy-on-write faults are not seen, the command lines of shells that end at once may be missed".to_owned(),
+            "system calls, failed execs, exit statuses and copy-on-write faults are not seen".to_owned(),
+            "the command lines of shells that end at once may be missed".to_owned(),
         ];
         if !self.sees.tasks {
             limits.push(if self.sees.faults {
@@ -169,11 +170,6 @@ impl PerfWatch {
 
     pub(crate) fn command_ended(&self) -> bool {
         self.command.as_ref().is_some_and(command::has_ended)
-    }
-
-    /// The pid of the command, if the target is a command.
-    pub(crate) fn command_pid(&self) -> Option<u32> {
-        self.command.as_ref().map(Child::id)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -259,11 +255,17 @@ impl PerfWatch {
         }
         // A busy caller's memory is read once.
         let mut memories = HashMap::new();
+        // By process: where its last exec of this drain waits. /proc has the arguments of the last
+        // one only.
+        let mut execs: HashMap<u32, usize> = HashMap::new();
         for ring in &mut self.rings {
             let source = ring.source;
             while let Some(mut record) = ring.next() {
                 match &mut record.what {
-                    PerfRecordKind::Exec { argv, .. } => *argv = procfs::arguments(record.process),
+                    PerfRecordKind::Exec { argv, image, .. } => {
+                        *argv = procfs::arguments(record.process);
+                        *image = procfs::arguments_at(record.process);
+                    }
                     PerfRecordKind::Fork { child, child_process, memory } if child == child_process => {
                         let caller = record.process;
                         *memory = *memories.entry(caller).or_insert_with(|| procfs::memory_of(caller));
@@ -280,7 +282,27 @@ impl PerfWatch {
                     // Lost stacks and CPU samples do no harm: they are samples.
                     PerfRecord { what: PerfRecordKind::Lost(_), .. } => {}
                     // Process 0 is the idle task, or a process outside our pid namespace.
-                    record if record.process != self.own && record.process != 0 => self.waiting.push(record),
+                    record if record.process != self.own && record.process != 0 => {
+                        let is_exec = matches!(record.what, PerfRecordKind::Exec { .. });
+                        let process = record.process;
+                        self.waiting.push(record);
+                        if is_exec {
+                            let last = self.waiting.len() - 1;
+                            let before = execs.insert(process, last).map(|before| {
+                                if self.waiting[before].time < self.waiting[last].time {
+                                    before
+                                } else {
+                                    last
+                                }
+                            });
+                            if let Some(PerfRecordKind::Exec { argv, image, .. }) =
+                                before.map(|before| &mut self.waiting[before].what)
+                            {
+                                argv.clear();
+                                *image = None;
+                            }
+                        }
+                    }
                     _ => {}
                 }
             }

@@ -64,9 +64,11 @@ pub(super) enum PerfRecordKind {
     Fork { child: u32, child_process: u32, memory: CallerMemory },
     /// The thread exits.
     Exit,
-    /// The process became another program of this name. The record lacks the arguments: they are
-    /// read from /proc as soon as the record leaves the ring.
-    Exec { comm: String, argv: Vec<String> },
+    /// The process became another program of this name. The record lacks the arguments and their
+    /// address: they are read from /proc as soon as the record leaves the ring.
+    Exec { comm: String, argv: Vec<String>, image: Option<u64> },
+    /// The thread has a new name.
+    Renamed { comm: String },
     /// A file was mapped executable.
     Map { path: String },
     /// This many records had no room in the ring.
@@ -156,7 +158,12 @@ pub(super) fn decode(source: PerfSource, kind: u32, misc: u16, body: &[u8]) -> O
         }
         COMM if misc & MISC_COMM_EXEC != 0 => {
             fields.bytes(8)?;
-            record(PerfRecordKind::Exec { comm: crate::ring::text(fields.0), argv: Vec::new() })
+            let comm = crate::ring::text(fields.0);
+            record(PerfRecordKind::Exec { comm, argv: Vec::new(), image: None })
+        }
+        COMM => {
+            fields.bytes(8)?;
+            record(PerfRecordKind::Renamed { comm: crate::ring::text(fields.0) })
         }
         MMAP2 => {
             // pid, tid, addr, len, pgoff, device and inode or build id, protection and flags
@@ -226,13 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn only_an_exec_is_a_change_of_name_that_counts() {
+    fn an_exec_is_told_from_a_change_of_name() {
         let mut body = words(&[pair(20, 20)]);
         body.extend(b"true\0\0\0\0");
         body.extend(words(&[pair(20, 20), 7]));
-        assert_eq!(decode(PerfSource::Tasks, COMM, 0, &body), None);
+        let renamed = decode(PerfSource::Tasks, COMM, 0, &body).map(|record| record.what);
+        assert_eq!(renamed, Some(PerfRecordKind::Renamed { comm: "true".into() }));
         let record = decode(PerfSource::Tasks, COMM, MISC_COMM_EXEC, &body).expect("an exec");
-        assert_eq!(record.what, PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() });
+        assert_eq!(record.what, PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new(), image: None });
     }
 
     #[test]

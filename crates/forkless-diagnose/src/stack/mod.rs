@@ -47,6 +47,16 @@ impl From<forkless_frames::Frame> for Frame {
     }
 }
 
+impl Frame {
+    /// Whether it is code of the C library, its loader, or the kernel's page of calls.
+    pub(crate) fn is_of_c_library(&self) -> bool {
+        let file = self.module.rsplit('/').next().unwrap_or_default();
+        ["libc.so", "libc-", "libc.musl", "ld-linux", "ld-musl", "libpthread", "[vdso]"]
+            .iter()
+            .any(|name| file.starts_with(name))
+    }
+}
+
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let module = match self.module.rsplit('/').next() {
@@ -311,7 +321,7 @@ mod tests {
     fn our_own_code_is_found_under_its_name() {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
-        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
         let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
@@ -327,7 +337,7 @@ mod tests {
     fn the_caller_of_a_function_just_entered_is_found_on_the_stack() {
         let address = |function: fn() -> u64| function as usize as u64;
         let ip = address(a_place_of_our_own);
-        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
         let top = (address(another_place) + 1).to_ne_bytes().to_vec();
         let stack = StackTop { site, class: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
@@ -368,7 +378,7 @@ mod tests {
         let pid = std::process::id();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let at = |ip| StackTop {
-            site: Place { pid, nr: 0, ip, word: 0 },
+            site: Place { pid, nr: 0, ip, word: 0, image: 0 },
             class: 0,
             sp: 0,
             fp: 0,
@@ -395,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
-        let site = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0 };
+        let site = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0, image: 0 };
         let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }

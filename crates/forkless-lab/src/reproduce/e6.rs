@@ -31,8 +31,8 @@ use crate::victims::stage::Stage;
 mod load;
 
 const THEIRS: &str = "An in-memory store takes a snapshot by fork: the child writes the memory as it was. Copying the page table \
-    takes most of the fork, and every query that comes meanwhile waits. A kernel whose child copies the page table instead of its \
-    parent (Async-fork) reduced the tail latency of the queries during a snapshot by 81.76 % at 8 GB, and by 99.84 % at 64 GB. \
+    takes most of the fork, and every query that comes meanwhile waits. With Async-fork, a kernel's child copies the page table \
+    instead of its parent. It reduced the tail latency of queries during a snapshot by 81.76 % at 8 GB, and by 99.84 % at 64 GB. \
     redis advises against huge pages since 2015: a write after the fork would copy 2 MB.";
 const OURS: &str = "Debian's redis on an unmodified kernel, full of values of 1 KiB, under an open loop of GET and SET over unix \
     sockets: requests are sent at times drawn beforehand, and latencies count from then. Five BGSAVEs in a row, each carried to its \

@@ -11,7 +11,7 @@ use crate::filters;
 use crate::mappings::advice;
 use crate::memory_owner;
 use crate::namespace;
-use crate::{proc, rt};
+use crate::{proc, rt, window};
 
 use super::helper::look;
 use super::{NO_DISPATCH, OrPlain, shared_pages, site, state, threshold};
@@ -28,6 +28,8 @@ const LENT: u8 = 1;
 /// A process shares this one's descriptors and, as far as is known, not its memory. It would find
 /// numbers taken.
 const SHARES_FILES: u8 = 2;
+/// The loader has a second libc, whose functions nobody stands before.
+const SECOND_LIBC: u8 = 4;
 
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -55,6 +57,14 @@ pub(crate) fn note_namespaces() {
 /// The program has lent pages of its own to a pipe.
 pub(crate) fn note_vmsplice() {
     DONE.fetch_or(LENT, Relaxed);
+}
+
+/// The program is about to load a libc beside its own. That one's fork would not wait until no
+/// memory is marked, so none is marked from here on.
+pub(crate) fn note_second_libc() {
+    if DONE.fetch_or(SECOND_LIBC, Relaxed) & SECOND_LIBC == 0 && window::may_meet_speculations() {
+        window::begin_plain();
+    }
 }
 
 /// The program makes a process by `clone`.
@@ -157,6 +167,7 @@ pub(crate) fn its_own_rules() -> OrPlain<()> {
     }
     match DONE.load(Relaxed) {
         0 => Ok(()),
+        done if done & SECOND_LIBC != 0 => Err(AbortKind::SecondLibc),
         done if done & LENT != 0 => Err(AbortKind::Lent),
         _ => Err(AbortKind::Files),
     }

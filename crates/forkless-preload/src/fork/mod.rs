@@ -58,7 +58,9 @@ mod threshold;
 mod trap;
 
 pub(crate) use arm::{prepare, with_own_sigsys};
-pub(crate) use decide::{children_stay, is_alone, note_clone, note_clone3, note_namespaces, note_vmsplice};
+pub(crate) use decide::{
+    children_stay, is_alone, note_clone, note_clone3, note_namespaces, note_second_libc, note_vmsplice,
+};
 
 /// Dispatch was refused once, so it will be refused again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);

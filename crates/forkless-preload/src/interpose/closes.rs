@@ -54,7 +54,7 @@ macro_rules! may_loop {
 
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
-            extern "C" fn $name() {
+            pub(in super::super) extern "C" fn $name() {
                 naked_asm!(
                     ".cfi_startproc",
                     $if_of_loop,
@@ -131,6 +131,8 @@ may_loop! {
     fcntl, c"fcntl" => slow_fcntl, of_flags!();
     fcntl64, c"fcntl64" => slow_fcntl, of_flags!();
 }
+
+pub(super) use fcntl::fcntl;
 
 /// Whether another library has functions of its own under these names.
 pub(super) fn others_define() -> bool {

@@ -33,6 +33,28 @@ extern "C" fn fork() -> c_int {
     naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_entry)
 }
 
+/// Defines other names that libc exports for functions of this library's. What counts for a
+/// function counts for all its names (tests/run/launch.rs compares them with libc's).
+macro_rules! other_names {
+    ($($other:ident => $function:path;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $other() {
+                naked_asm!("jmp {function}", function = sym $function)
+            }
+        )*
+    };
+}
+
+other_names! {
+    __clone => clone;
+    __dup2 => dup2::dup2;
+    __fcntl => closes::fcntl;
+    __fork => fork;
+    __sigaction => sigaction::sigaction;
+}
+
 /// `_Fork(3)`, fork without the fork handlers.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -85,7 +107,7 @@ macro_rules! interpose {
     (@function $name:ident, $slow:path, opens) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        extern "C" fn $name() {
+        pub(super) extern "C" fn $name() {
             naked_asm!(
                 forget_closes!(),
                 "cmp byte ptr [rip + {speculating}], {direct}",
@@ -103,7 +125,7 @@ macro_rules! interpose {
     (@function $name:ident, $slow:path, sigsys) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        extern "C" fn $name() {
+        pub(super) extern "C" fn $name() {
             naked_asm!(
                 "cmp byte ptr [rip + {speculating}], {direct}",
                 "je 2f",
@@ -481,10 +503,19 @@ macro_rules! watches_from_outside {
 
 watches_from_outside! {
     vmsplice, c"vmsplice" => note_vmsplice;
+    /// glibc's. Its caller's address counts.
+    dlmopen, c"dlmopen" => note_dlmopen;
 }
 
 extern "C" fn note_vmsplice() {
     fork::note_vmsplice();
+}
+
+extern "C" fn note_dlmopen(namespace: usize) {
+    const LM_ID_BASE: usize = 0;
+    if namespace != LM_ID_BASE {
+        fork::note_second_libc();
+    }
 }
 
 /// Makes a fork of libc's own, once no memory is marked.

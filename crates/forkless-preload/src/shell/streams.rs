@@ -16,6 +16,7 @@ use crate::fork;
 use crate::lazy_mapping::LazyMapping;
 use crate::next::Next;
 use crate::reserve;
+use crate::signals::uncancelled;
 
 use super::launch::wait;
 use super::line::{self, Pipe};
@@ -298,7 +299,7 @@ fn real_close(next: &Next<Close>, file: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn pclose(file: *mut c_void) -> c_int {
     match slot_of(file) {
-        Some(slot) => slot.end(file),
+        Some(slot) => uncancelled(|| slot.end(file)),
         None => real_close(&PCLOSE, file),
     }
 }
@@ -309,7 +310,7 @@ extern "C" fn pclose(file: *mut c_void) -> c_int {
 extern "C" fn fclose(file: *mut c_void) -> c_int {
     if let Some(slot) = slot_of(file) {
         if crate::next::is_glibc() {
-            return slot.end(file);
+            return uncancelled(|| slot.end(file));
         }
         return slot.close(file, slot.identity().unwrap_or_default());
     }

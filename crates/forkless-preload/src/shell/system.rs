@@ -14,7 +14,7 @@ use forkless_sys::{Errno, sched};
 use crate::errno::fail;
 use crate::fork;
 use crate::next::Next;
-use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
+use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, of_cancellation};
 
 use super::launch::wait;
 use super::line;
@@ -43,9 +43,10 @@ extern "C" fn system(line: *const c_char) -> c_int {
     if !fork::sandboxed() {
         super::ask::if_needed(line, environ);
     }
-    KEYS.enter();
     let before = signal::mask().unwrap_or_default();
-    let _ = signal::set_mask(before.with(SIGCHLD));
+    // A thread that is cancelled in here would leave the keys ignored, and its child.
+    let _ = signal::set_mask(before.with(SIGCHLD).with(of_cancellation()));
+    KEYS.enter();
     let restore = KEYS.restore();
     let terms = line::Terms { close: &[], pipe: None, restore, mask: before, is_stream: false };
     // The shell writes its message while `system` still waits.

@@ -49,8 +49,8 @@ impl Report {
         Report { counts, sites }
     }
 
-    /// Adds what another record of the same tree holds.
-    pub(super) fn add(&mut self, other: Report) {
+    /// Adds what another record holds: of the same tree, or of another run of the same program.
+    pub fn add(&mut self, other: Report) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count = count.wrapping_add(more);
         }

@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// A bar of rounds, or nothing.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// As the bar was last laid out: whether a round was done, and how many there are.
-    rounds: (bool, usize),
+    /// How the bar was last laid out: whether a round was done. `None` before the first.
+    has_estimate: Option<bool>,
 }
 
 impl Progress {
@@ -21,7 +21,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_prefix(name.to_owned());
-        Progress { bar, rounds: (false, 0) }
+        Progress { bar, has_estimate: None }
     }
 }
 
@@ -32,14 +32,15 @@ impl Observer for Progress {
             0 => "{prefix} {wide_bar} {pos}/{len} rounds",
             _ => "{prefix} {wide_bar} {pos}/{len} rounds, {eta} left",
         };
+        // Before the template: it would show an estimate that goes by no round.
+        self.bar.set_length(total as u64);
+        self.bar.set_position(done as u64);
         if let Ok(style) = ProgressStyle::with_template(template)
-            && self.rounds != (done > 0, total)
+            && self.has_estimate != Some(done > 0)
         {
             self.bar.set_style(style);
-            self.bar.set_length(total as u64);
-            self.rounds = (done > 0, total);
+            self.has_estimate = Some(done > 0);
         }
-        self.bar.set_position(done as u64);
     }
 
     fn note(&mut self, text: &str) {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{EndReason, duration, remedy};
+use super::{EndReason, duration, remedy, text};
 
 const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
@@ -15,9 +15,9 @@ dt { color: #666; float: left; clear: left; width: 7em } dd { margin: 0 0 .2em 7
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } section { border-color: #444 } dt { color: #aaa } }
 ";
 
-/// Command lines of other users end up in this page: all but [`STYLE`] is escaped.
+/// Command lines of other users end up in this page: all but [`STYLE`] is escaped, and control
+/// characters are, too, for the page may be printed to a terminal.
 pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
-    let c = report.creations;
     let most = report.findings.iter().map(|f| f.saving_share.mid).fold(f64::MIN_POSITIVE, f64::max);
     let page = html! {
         (DOCTYPE)
@@ -32,22 +32,21 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
                 h1 { "forkless diagnose" }
                 p {
                     @if reason == EndReason::Interrupted { b { "Partial: interrupted." } " " }
-                    (format!("{:.1}", report.window_ns as f64 / 1e9)) " s watched by " (report.tier) ": "
-                    (report.totals.creations) " process creations (" (c.full_fork_then_exec) " full forks that exec, "
-                    (c.full_fork_alone) " that do not, " (c.shared_memory) " sharing memory), "
-                    (report.totals.threads) " threads, " (report.totals.lost()) " events lost."
+                    (text::counts(report)) "."
                     @if !report.system_calls { " System calls were not counted." }
                 }
                 @for limit in &report.limits { p { b { "Limited:" } " " (limit) } }
+                @for loss in &report.losses { p { b { "Missed:" } " " (loss) } }
+                p { (text::starts(report)) }
                 @if report.findings.is_empty() { p { "Nothing found." } }
-                @for finding in &report.findings { (section(finding, most)) }
+                @for finding in &report.findings { (section(report, finding, most)) }
             }
         }
     };
-    writeln!(out, "{}", page.into_string())
+    writeln!(out, "{}", text::plain(&page.into_string()))
 }
 
-fn section(f: &Finding, most: f64) -> Markup {
+fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
     let ns = |ns: f64| duration(ns.max(0.0) as u64);
     let mut entries = vec![
         (
@@ -58,29 +57,19 @@ fn section(f: &Finding, most: f64) -> Markup {
                 range(f.saving_share, |s| format!("{:.2} %", s * 100.0))
             ),
         ),
-        (
-            "who",
-            format!(
-                "pid {}{} {}",
-                f.pid,
-                if f.processes > 1 { format!(" and {} more,", f.processes - 1) } else { ",".to_owned() },
-                f.process.exe.as_deref().unwrap_or(&f.process.comm)
-            ),
-        ),
+        ("who", text::who(f)),
         (
             "cost",
             format!(
-                "{:.2} % of a CPU: {} in the caller, {} in children, {} in faults afterwards, over {} times",
+                "{:.2} % of a CPU{}, over {} times",
                 f.cost.cpu_share * 100.0,
-                ns(f.cost.caller_ns),
-                ns(f.cost.child_ns),
-                ns(f.cost.faults_ns),
+                text::cost(f.cost),
                 f.count
             ),
         ),
         ("because", f.reason.clone()),
         ("remedy", remedy::sentence(f)),
-        ("command", remedy::command(f)),
+        ("command", remedy::command(report, f)),
     ];
     entries.extend(f.evidence.iter().map(|fact| ("evidence", format!("{}: {}", fact.what, fact.value))));
     let stack = f.call_site.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");

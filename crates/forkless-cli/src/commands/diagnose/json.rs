@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use forkless_diagnose::{CostModel, CreationCounts, DiagnosisReport, Finding, Thresholds, Tier, Totals};
+use forkless_diagnose::{
+    CostModel, CreationCounts, DiagnosisReport, Finding, StartSummary, Thresholds, Tier, Totals,
+};
 
 use super::{EndReason, remedy};
 
@@ -14,10 +16,12 @@ struct JsonReport<'r> {
     partial: Option<&'static str>,
     schema: u32,
     tier: Tier,
-    limits: &'r [String],
+    refused: Vec<JsonRefused<'r>>,
+    limits: Vec<&'r String>,
     window_ns: u64,
     totals: Totals,
     creations: CreationCounts,
+    starts: &'r StartSummary,
     system_calls: bool,
     thresholds: Thresholds,
     model: CostModel,
@@ -25,9 +29,18 @@ struct JsonReport<'r> {
 }
 
 #[derive(serde::Serialize)]
+struct JsonRefused<'r> {
+    tier: Tier,
+    why: Option<&'r str>,
+}
+
+#[derive(serde::Serialize)]
 struct JsonFinding<'r> {
     #[serde(flatten)]
     finding: &'r Finding,
+    /// The call site's innermost frame of the program itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
     remedy: String,
     command: String,
 }
@@ -37,10 +50,16 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
         partial: (reason == EndReason::Interrupted).then_some("interrupted"),
         schema: SCHEMA,
         tier: report.tier,
-        limits: &report.limits,
+        refused: report
+            .refused
+            .iter()
+            .map(|probe| JsonRefused { tier: probe.tier, why: probe.refused.as_deref() })
+            .collect(),
+        limits: report.limits.iter().chain(&report.losses).collect(),
         window_ns: report.window_ns,
         totals: report.totals,
         creations: report.creations,
+        starts: &report.starts,
         system_calls: report.system_calls,
         thresholds: report.thresholds,
         model: report.model,
@@ -49,8 +68,9 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             .iter()
             .map(|finding| JsonFinding {
                 finding,
+                place: finding.place().map(ToString::to_string),
                 remedy: remedy::sentence(finding),
-                command: remedy::command(finding),
+                command: remedy::command(report, finding),
             })
             .collect(),
     };

@@ -46,12 +46,8 @@ fn picture(report: &DiagnosisReport, rows: usize, columns: usize) -> Vec<String>
             report.totals.lost()
         ),
         format!(
-            "created {}: {} forks that exec, {} that do not, {} sharing memory; {} threads",
-            report.totals.creations,
-            c.full_fork_then_exec,
-            c.full_fork_alone,
-            c.shared_memory,
-            report.totals.threads
+            "created {}: {} forks that exec, {} that do not, {} sharing memory",
+            report.totals.creations, c.full_fork_then_exec, c.full_fork_alone, c.shared_memory,
         ),
         "saves CPU   each        a second  finding".to_owned(),
     ];

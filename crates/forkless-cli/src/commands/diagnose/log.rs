@@ -71,7 +71,7 @@ fn finish(watch: &Watch, reason: EndReason) -> anyhow::Result<()> {
         "{} process creations, {} lost, {} threads{why}",
         totals.creations,
         totals.lost_ring + totals.lost_live,
-        totals.threads
+        totals.threads.unwrap_or(0)
     );
     Ok(())
 }

@@ -12,7 +12,7 @@ mod text;
 pub(super) use log::{bytes, duration};
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,6 +58,11 @@ pub(crate) struct Args {
     #[arg(long)]
     log: bool,
 
+    /// Print the evidence, the stack and the reason of each finding, and why no better tier is
+    /// used.
+    #[arg(short, long, conflicts_with_all = ["json", "html"])]
+    verbose: bool,
+
     /// Print JSON: one report, or with --log one object a line.
     #[arg(long)]
     json: bool,
@@ -93,7 +98,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-fn pid(text: &str) -> Result<u32, String> {
+pub(super) fn pid(text: &str) -> Result<u32, String> {
     // The kernel's own limit is 2^22; its numbers are positive ints.
     text.parse::<i32>()
         .ok()
@@ -176,7 +181,7 @@ fn run_log(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     options.exact_times = true;
     options.tier = args.tier;
     options.faults = false;
-    if std::io::stderr().is_terminal() {
+    if args.verbose {
         print_tiers();
     }
     let begin = log::now_ns();
@@ -212,7 +217,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         let bound = serve::start(address, page.clone())?;
         crate::terminal::complain!("metrics at http://{bound}/metrics");
     }
-    if !args.json {
+    if args.verbose {
         print_tiers();
     }
     let model =
@@ -241,7 +246,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     } else if args.html {
         html::print(&mut text, &report, reason)?;
     } else {
-        text::print(&mut text, &report, reason)?;
+        text::print(&mut text, &report, reason, args.verbose)?;
     }
     match file {
         Some((mut file, path)) => {

@@ -1,7 +1,7 @@
 //! Findings' remedies and checks as command lines of this tool. The library has them as data and
 //! knows no flag.
 
-use forkless_diagnose::{Finding, FollowUp, Remedy, Treatment};
+use forkless_diagnose::{DiagnosisReport, Finding, FollowUp, Remedy, Treatment};
 
 /// What to do, in a sentence.
 pub(super) fn sentence(finding: &Finding) -> String {
@@ -20,7 +20,7 @@ pub(super) fn sentence(finding: &Finding) -> String {
 }
 
 /// The command that applies the remedy, or else checks the finding.
-pub(super) fn command(finding: &Finding) -> String {
+pub(super) fn command(report: &DiagnosisReport, finding: &Finding) -> String {
     match &finding.remedy {
         Remedy::Run { treatment, program: Some(program) } => {
             let flag = flag(*treatment).map(|flag| format!("{flag} ")).unwrap_or_default();
@@ -28,7 +28,7 @@ pub(super) fn command(finding: &Finding) -> String {
         }
         Remedy::Repair { pid } => format!("forkless repair -p {pid}"),
         Remedy::SetVariable { name, value, program } => program.line(&format!("{name}={value} ")),
-        _ => check(&finding.check),
+        _ => check(report, &finding.check),
     }
 }
 
@@ -41,14 +41,19 @@ fn flag(treatment: Treatment) -> Option<&'static str> {
     }
 }
 
-fn check(check: &FollowUp) -> String {
-    let target = |pid: Option<u32>| pid.map_or_else(|| "--all -d 60".to_owned(), |pid| format!("-p {pid}"));
+fn check(report: &DiagnosisReport, check: &FollowUp) -> String {
+    // A command that was watched is watched again.
+    let again = |options: &str, pid: Option<u32>| match (&report.command, pid) {
+        (Some(command), _) => command.line(&format!("forkless diagnose {options}-- ")),
+        (None, Some(pid)) => format!("forkless diagnose {options}-p {pid}"),
+        (None, None) => format!("forkless diagnose {options}--all -d 60"),
+    };
     match check {
-        FollowUp::Log { pid } => format!("forkless diagnose --log {}", target(*pid)),
+        FollowUp::Log { pid } => again("--log ", *pid),
         FollowUp::ShellLine(line) => format!("forkless sh --explain {line}"),
         FollowUp::Command(command) => command.clone(),
-        FollowUp::Diagnose { pid } => format!("forkless diagnose {}", target(*pid)),
+        FollowUp::Diagnose { pid } => again("", *pid),
         // Every finding can be looked for again.
-        _ => format!("forkless diagnose {}", target(None)),
+        _ => again("", None),
     }
 }

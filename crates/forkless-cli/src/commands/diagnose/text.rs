@@ -1,37 +1,57 @@
-//! The report for people: ranked, each finding with its cost, evidence, place, reason, remedy and
-//! saving.
+//! The report for people, ranked. A finding is short: what it is, where, its cost, what to do, the
+//! command and the saving. Its evidence is printed on request.
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
+use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding, Tier};
 
 use super::{EndReason, remedy};
 
 /// Frames to print. Stacks are long, and the frames near the call matter.
 const FRAMES: usize = 8;
 
-pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
+pub(super) fn print(
+    out: &mut impl Write,
+    report: &DiagnosisReport,
+    reason: EndReason,
+    verbose: bool,
+) -> io::Result<()> {
+    let mut text = Vec::new();
+    print_report(&mut text, report, reason, verbose)?;
+    out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())
+}
+
+fn print_report(
+    out: &mut impl Write,
+    report: &DiagnosisReport,
+    reason: EndReason,
+    verbose: bool,
+) -> io::Result<()> {
     if reason == EndReason::Interrupted {
         writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
     }
-    let c = report.creations;
-    writeln!(
-        out,
-        "{:.1} s watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory), {} threads, {} events lost",
-        report.window_ns as f64 / 1e9,
-        report.tier,
-        report.totals.creations,
-        c.full_fork_then_exec,
-        c.full_fork_alone,
-        c.shared_memory,
-        report.totals.threads,
-        report.totals.lost(),
-    )?;
-    if c.speculated > 0 {
-        writeln!(out, "{} forks were speculated by `forkless run`.", c.speculated)?;
+    writeln!(out, "{}", counts(report))?;
+    writeln!(out, "{}", in_line(&starts(report)))?;
+    if report.creations.speculated > 0 {
+        writeln!(out, "{} forks were speculated by `forkless run`.", report.creations.speculated)?;
     }
-    for limit in &report.limits {
-        writeln!(out, "LIMITED: {limit}")?;
+    if verbose {
+        for refused in &report.refused {
+            writeln!(
+                out,
+                "REFUSED: {}: {}",
+                refused.tier,
+                refused.refused.as_deref().unwrap_or("no reason")
+            )?;
+        }
+        for limit in &report.limits {
+            writeln!(out, "LIMITED: {limit}")?;
+        }
+    } else if let Some(limit) = report.limits.first() {
+        writeln!(out, "LIMITED: {limit} (--verbose says more)")?;
+    }
+    for loss in &report.losses {
+        writeln!(out, "MISSED: {loss}")?;
     }
     if !report.system_calls && report.limits.is_empty() {
         writeln!(out, "System calls were not counted (--system-calls yes does): no findings about them.")?;
@@ -41,16 +61,74 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
     }
     for (rank, finding) in report.findings.iter().enumerate() {
         writeln!(out)?;
-        let mut text = Vec::new();
-        print_finding(&mut text, rank + 1, finding)?;
-        out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
+        print_finding(out, rank + 1, report, finding, verbose)?;
     }
     Ok(())
 }
 
-/// Names, paths and lines of watched processes are in a finding, and may be anything: none of it
+/// What was watched, and what was counted: what the tier does not count is left out.
+pub(super) fn counts(report: &DiagnosisReport) -> String {
+    let c = report.creations;
+    let threads = report.totals.threads.map(|threads| format!(", {threads} threads")).unwrap_or_default();
+    format!(
+        "{:.1} s watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
+        report.window_ns as f64 / 1e9,
+        report.tier,
+        report.totals.creations,
+        c.full_fork_then_exec,
+        c.full_fork_alone,
+        c.shared_memory,
+        report.totals.lost(),
+    )
+}
+
+/// How many programs were started, by whom, and what that cost.
+pub(super) fn starts(report: &DiagnosisReport) -> String {
+    /// Starters and programs that are named in one line.
+    const NAMED: usize = 3;
+    let starts = &report.starts;
+    let is_least = report.tier == Tier::Procfs || report.totals.lost() > 0;
+    let cost = format!("some {} in all, {} of a CPU", time(starts.cost_ns), percent(starts.cpu_share));
+    let without = match starts.without_program {
+        0 => String::new(),
+        1 => "1 process ran no program of its own".to_owned(),
+        processes => format!("{processes} processes ran no program of their own"),
+    };
+    if starts.programs == 0 {
+        return if without.is_empty() {
+            // The sampler misses the programs that end at once.
+            let none = if is_least { "No start of a program was seen." } else { "No program was started." };
+            none.to_owned()
+        } else {
+            format!("No program was started; {without}: {cost}.")
+        };
+    }
+    let mut by: Vec<String> = starts
+        .starters
+        .iter()
+        .take(NAMED)
+        .map(|starter| {
+            let started = starter.started.iter().take(NAMED);
+            let started: Vec<String> = started.map(|(name, count)| format!("{name} {count}")).collect();
+            format!("{} by {} ({})", starter.programs, starter.name, started.join(", "))
+        })
+        .collect();
+    let named: u64 = starts.starters.iter().take(NAMED).map(|starter| starter.programs).sum();
+    if starts.programs > named {
+        by.push(format!("{} by others", starts.programs - named));
+    }
+    let least = if is_least { "At least " } else { "" };
+    let subject = match starts.programs {
+        1 => format!("{least}1 program was"),
+        programs => format!("{least}{programs} programs were"),
+    };
+    let without = if without.is_empty() { without } else { format!("; {without}") };
+    format!("{subject} started: {}{without}. Creating and executing them took {cost}.", by.join(", "))
+}
+
+/// Names, paths and lines of watched processes are in a report, and may be anything: none of it
 /// may control the terminal.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() && c != '\n' { plain.extend(c.escape_default()) } else { plain.push(c) }
@@ -58,58 +136,97 @@ fn plain(text: &str) -> String {
     plain
 }
 
-fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<()> {
-    writeln!(out, "{rank}. {}", f.title)?;
-    let mut who = format!("pid {}", f.pid);
-    if f.processes > 1 {
-        who += &format!(" and {} more", f.processes - 1);
+/// Text of a watched process inside of a line: a newline would begin another line of the report.
+fn in_line(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
+fn print_finding(
+    out: &mut impl Write,
+    rank: usize,
+    report: &DiagnosisReport,
+    f: &Finding,
+    verbose: bool,
+) -> io::Result<()> {
+    writeln!(out, "{rank}. {}", in_line(&f.title))?;
+    if verbose {
+        writeln!(out, "   who      {}", in_line(&who(f)))?;
+    } else {
+        let place = f.place().map(|frame| format!("{frame}, ")).unwrap_or_default();
+        writeln!(out, "   where    {}", in_line(&format!("{place}{}", owner(f))))?;
     }
-    if let Some(exe) = &f.process.exe {
-        who += &format!(", {exe}");
+    let times = if f.count == 1 { "once".to_owned() } else { format!("over {} times", f.count) };
+    let parts = cost(f.cost);
+    writeln!(out, "   cost     {:.2} % of a CPU{parts}, {times}", f.cost.cpu_share * 100.0)?;
+    if verbose {
+        print_evidence(out, f)?;
     }
-    if let Some(cgroup) = f.process.cgroup.as_ref().filter(|cgroup| *cgroup != "/") {
-        who += &format!(", cgroup {cgroup}");
-    }
-    writeln!(out, "   who      {who}")?;
-    // Faults may not have been counted: a 0 would say that there were none.
-    let faults = match f.cost.faults_ns {
-        0.0 => String::new(),
-        ns => format!(", {} in faults afterwards", time(ns)),
-    };
-    writeln!(
-        out,
-        "   cost     {:.2} % of a CPU: {} in the caller, {} in children{faults}, over {} times",
-        f.cost.cpu_share * 100.0,
-        time(f.cost.caller_ns),
-        time(f.cost.child_ns),
-        f.count,
-    )?;
-    for evidence in &f.evidence {
-        writeln!(out, "   evidence {}: {}", evidence.what, evidence.value)?;
-    }
-    match f.call_site.split_first() {
-        None => writeln!(out, "   from     (no stack: the process was gone, or the calls were too few)")?,
-        Some((first, rest)) => {
-            writeln!(out, "   from     {first}")?;
-            for frame in rest.iter().take(FRAMES - 1) {
-                writeln!(out, "            {frame}")?;
-            }
-        }
-    }
-    writeln!(out, "   because  {}", f.reason)?;
-    writeln!(out, "   remedy   {}", remedy::sentence(f))?;
+    writeln!(out, "   remedy   {}", in_line(&remedy::sentence(f)))?;
+    writeln!(out, "   command  {}", in_line(&remedy::command(report, f)))?;
+    let in_caller = f.saving_in_caller_ns.filter(|part| part.mid > 0.0 && *part != f.saving_each_ns);
     writeln!(
         out,
         "   saves    {} each time{}; {} of a CPU",
         range(f.saving_each_ns, time),
-        if f.saving_in_caller_ns.mid > 0.0 && f.saving_in_caller_ns != f.saving_each_ns {
-            format!(", {} of it in the caller", time(f.saving_in_caller_ns.mid))
-        } else {
-            String::new()
-        },
+        in_caller.map(|part| format!(", {} of it in the caller", time(part.mid))).unwrap_or_default(),
         range(f.saving_share, percent)
-    )?;
-    writeln!(out, "   command  {}", remedy::command(f))
+    )
+}
+
+fn print_evidence(out: &mut impl Write, f: &Finding) -> io::Result<()> {
+    for evidence in &f.evidence {
+        writeln!(out, "   evidence {}: {}", evidence.what, in_line(&evidence.value))?;
+    }
+    match f.call_site.split_first() {
+        None => writeln!(out, "   from     (no stack: the process was gone, or the calls were too few)")?,
+        Some((first, rest)) => {
+            writeln!(out, "   from     {}", in_line(&first.to_string()))?;
+            for frame in rest.iter().take(FRAMES - 1) {
+                writeln!(out, "            {}", in_line(&frame.to_string()))?;
+            }
+        }
+    }
+    writeln!(out, "   because  {}", f.reason)
+}
+
+/// The processes, and what they belong to.
+fn owner(f: &Finding) -> String {
+    let mut owner = format!("pid {}", f.pid);
+    if f.processes > 1 {
+        owner += &format!(" and {} more", f.processes - 1);
+    }
+    if let Some(container) = &f.process.container {
+        owner += &format!(", container {container}");
+    }
+    if let Some(unit) = &f.process.unit {
+        owner += &format!(", unit {unit}");
+    }
+    owner
+}
+
+/// The same with the program and its arguments.
+pub(super) fn who(f: &Finding) -> String {
+    let mut who = owner(f);
+    if let Some(exe) = &f.process.exe {
+        who += &format!(", {exe}");
+    }
+    if f.process.arguments.iter().any(|word| !word.is_empty()) {
+        who += &format!(", started as {}", f.process.arguments.join(" ").trim_end());
+    }
+    who
+}
+
+/// The measured and priced parts of a cost. A part that is not known is left out: a 0 would say
+/// that there was none.
+pub(super) fn cost(cost: Cost) -> String {
+    let parts = [
+        (cost.caller_ns, "in the caller"),
+        (cost.child_ns, "in children"),
+        (cost.faults_ns.filter(|ns| *ns > 0.0), "in faults afterwards"),
+    ];
+    let known: Vec<String> =
+        parts.iter().filter_map(|(ns, whose)| Some(format!("{} {whose}", time((*ns)?)))).collect();
+    if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
 }
 
 fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
@@ -126,8 +243,18 @@ fn time(ns: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn a_name_cannot_steer_the_terminal() {
-        assert_eq!(super::plain("a\x1b[2Jb\u{9b}c\td\n"), "a\\u{1b}[2Jb\\u{9b}c\\td\n");
+        assert_eq!(plain("a\x1b[2Jb\u{9b}c\td\n"), "a\\u{1b}[2Jb\\u{9b}c\\td\n");
+        assert_eq!(in_line("a\nb"), "a\\nb");
+    }
+
+    #[test]
+    fn a_part_of_the_cost_that_is_not_known_is_left_out() {
+        let some = Cost { child_ns: Some(2e6), cpu_share: 0.1, ..Cost::default() };
+        assert_eq!(cost(some), ": 2.00 ms in children");
+        assert_eq!(cost(Cost::default()), "");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use forkless_diagnose::Tier;
+use forkless_diagnose::{CAPABILITIES, Tier};
 
-use super::{Entry, setting};
+use super::{Answer, Entry, State, Verdict, setting};
 
 pub(super) fn entries() -> Vec<Entry> {
     let mut entries: Vec<Entry> = forkless_diagnose::probe_tiers()
@@ -79,21 +79,32 @@ fn mounted(place: &str) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == Some(place))
 }
 
-pub(super) fn path(entries: &[Entry]) -> String {
-    // The tiers come first, the best of them first.
-    let works = |kind: &str| {
-        entries
-            .iter()
-            .find(|entry| entry.name.starts_with(kind) && entry.state == super::State::Works)
-            .map(|entry| &entry.name)
-    };
-    if let Some(name) = works("BPF") {
-        return format!("watches with {name}");
+/// The first tier that works. The tiers come first in the entries, the best of them first.
+fn best(entries: &[Entry]) -> Option<&str> {
+    let is_tier = |entry: &&Entry| TIERS.iter().any(|kind| entry.name.starts_with(kind));
+    entries.iter().filter(is_tier).find(|entry| entry.state == State::Works).map(|entry| entry.name.as_str())
+}
+
+/// How the tiers' names begin.
+const TIERS: [&str; 3] = ["BPF", "perf events", "/proc alone"];
+
+pub(super) fn verdict(entries: &[Entry]) -> Verdict {
+    match best(entries) {
+        Some(name) if name.starts_with("BPF") => Answer::Yes.because(format!("all findings, by {name}")),
+        Some(name) if name.starts_with("perf") => {
+            Answer::Partly.because("full forks and their place, by perf events: no BPF")
+        }
+        Some(_) => Answer::Partly.because("one's own processes, by /proc: no BPF, no perf events"),
+        None => Answer::No.because("no way to watch processes"),
     }
+}
+
+pub(super) fn path(entries: &[Entry]) -> String {
     let refused =
-        "BPF is refused: run as root, or grant CAP_BPF and CAP_PERFMON, unless it says otherwise below";
-    match works("perf").or_else(|| works("/proc")) {
-        Some(name) => format!("watches with {name}; {refused}"),
-        None => format!("no way to watch processes; {refused}"),
+        || format!("BPF is refused: run as root, or grant {CAPABILITIES}, unless it says otherwise below");
+    match best(entries) {
+        Some(name) if name.starts_with("BPF") => format!("watches with {name}"),
+        Some(name) => format!("watches with {name}; {}", refused()),
+        None => format!("no way to watch processes; {}", refused()),
     }
 }

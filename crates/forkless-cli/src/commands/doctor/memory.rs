@@ -4,15 +4,16 @@ use std::fs;
 
 use forkless_diagnose::probe_repair;
 
-use super::{Entry, setting, works, works_or_not};
+use super::{Answer, Entry, Verdict, setting, works, works_or_not};
 
+const THP: &str = "transparent huge pages";
 const COLLAPSE: &str = "process_madvise(MADV_COLLAPSE)";
 
 pub(super) fn entries() -> Vec<Entry> {
     let thp = "/sys/kernel/mm/transparent_hugepage";
     let mut entries = vec![
         Entry::new(
-            "transparent huge pages",
+            THP,
             setting(&format!("{thp}/enabled")),
             "memory whose fork copies one entry for 2 MiB",
             "one entry for 4 KiB",
@@ -52,6 +53,14 @@ pub(super) fn entries() -> Vec<Entry> {
         "the program must be restarted with other settings",
     ));
     entries
+}
+
+pub(super) fn verdict(entries: &[Entry]) -> Verdict {
+    match (works(entries, COLLAPSE), works(entries, THP)) {
+        (true, _) => Answer::Yes.because("a running process can be given huge pages"),
+        (false, true) => Answer::Partly.because("huge pages for programs that are started with them"),
+        (false, false) => Answer::No.because("no huge pages: a fork copies an entry for each 4 KiB"),
+    }
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {

@@ -1,9 +1,10 @@
 //! `forkless doctor`: the facilities of this machine that each part of the tool can use, and the
 //! replacements of missing ones. A section is a part of the tool, in a module of its own that
-//! answers with [`Entry`]s. Facilities are tried, wherever that has no side effect.
+//! answers with [`Entry`]s and a verdict. Facilities are tried, wherever that has no side effect.
 
 mod diagnose;
 mod memory;
+mod process;
 mod run;
 mod spawn;
 
@@ -16,7 +17,20 @@ use crate::terminal;
 
 /// Flags of `forkless doctor`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  forkless doctor\n  forkless doctor --verbose\n  forkless doctor -p 4711\n\nExit codes: 0 whatever works \
+    here; with --pid 2 for no such process."
+)]
 pub(crate) struct Args {
+    /// Say what a fork of this process costs now, under `run`, and with huge pages. The process is
+    /// only looked at.
+    #[arg(short, long, value_name = "PID", value_parser = super::diagnose::pid, allow_negative_numbers = true)]
+    pid: Option<u32>,
+
+    /// Print each facility: whether it works, its use, and what replaces it.
+    #[arg(short, long, conflicts_with_all = ["json", "pid"])]
+    verbose: bool,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -75,10 +89,40 @@ impl Entry {
     }
 }
 
+/// How much of a part of the tool works here, in a few words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Verdict {
+    answer: Answer,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    Yes,
+    Partly,
+    No,
+}
+
+impl Answer {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Partly => "partly",
+            Self::No => "no",
+        }
+    }
+
+    pub(crate) fn because(self, text: impl Into<String>) -> Verdict {
+        Verdict { answer: self, text: text.into() }
+    }
+}
+
 /// A part of the tool and what it found.
 #[derive(Debug, Clone, Serialize)]
 struct Section {
     name: &'static str,
+    verdict: Verdict,
     /// How this part works here, in a sentence.
     path: String,
     entries: Vec<Entry>,
@@ -93,11 +137,15 @@ struct DoctorReport {
 
 /// Probes and prints.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    if let Some(pid) = args.pid {
+        super::need_proc()?;
+        return process::run(pid, args.json);
+    }
     let sections = vec![
-        section("spawn", spawn::entries(), spawn::path),
-        section("run", run::entries(), run::path),
-        section("diagnose", diagnose::entries(), diagnose::path),
-        section("memory", memory::entries(), memory::path),
+        section("spawn", spawn::entries(), spawn::verdict, spawn::path),
+        section("run", run::entries(), run::verdict, run::path),
+        section("diagnose", diagnose::entries(), diagnose::verdict, diagnose::path),
+        section("memory", memory::entries(), memory::verdict, memory::path),
     ];
     let report = DoctorReport { schema: "forkless.doctor/1", machine: Machine::observe(), sections };
     if args.json {
@@ -109,6 +157,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         "{} {} {}, {} processors, {}\n",
         machine.os, machine.kernel, machine.arch, machine.cpus, machine.libc
     );
+    for section in &report.sections {
+        text.push_str(&section.summary());
+    }
+    if !args.verbose {
+        text.push_str("\n--verbose prints every facility; -p PID says what a fork of a process costs.\n");
+        return terminal::print(&text).map(|()| Exit::Fine);
+    }
     for section in &report.sections {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -129,8 +184,45 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-fn section(name: &'static str, entries: Vec<Entry>, path: fn(&[Entry]) -> String) -> Section {
-    Section { name, path: path(&entries), entries }
+fn section(
+    name: &'static str,
+    entries: Vec<Entry>,
+    verdict: fn(&[Entry]) -> Verdict,
+    path: fn(&[Entry]) -> String,
+) -> Section {
+    Section { name, verdict: verdict(&entries), path: path(&entries), entries }
+}
+
+impl Section {
+    /// The verdict in a line, and a line for each of the first facilities that are missing. All
+    /// sections together fit on a screen of 80 by 24.
+    fn summary(&self) -> String {
+        /// Missing facilities that are named.
+        const NAMED: usize = 3;
+        let Verdict { answer, text } = &self.verdict;
+        let mut summary = fitting(&format!("{:9} {:6} {text}", self.name, answer.word()));
+        let missing: Vec<&Entry> =
+            self.entries.iter().filter(|entry| entry.state == State::Missing).collect();
+        for entry in missing.iter().take(NAMED) {
+            summary += &fitting(&format!("{:16} no {}: {}", "", entry.name, entry.detail));
+        }
+        if missing.len() > NAMED {
+            summary += &format!("{:16} and {} more\n", "", missing.len() - NAMED);
+        }
+        summary
+    }
+}
+
+/// One line of at most 80 columns. A kernel's reason may be long, and hold lines of its own.
+fn fitting(line: &str) -> String {
+    const COLUMNS: usize = 80;
+    const CUT: &str = "...";
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() <= COLUMNS {
+        return line + "\n";
+    }
+    let kept: String = line.chars().take(COLUMNS - CUT.len()).collect();
+    format!("{}{CUT}\n", kept.trim_end())
 }
 
 /// Whether a facility of a section works.

@@ -5,9 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use forkless::AskedShell;
 use forkless_run::{Options, Preloading, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE, Warning, is_off};
 
-use super::{Entry, State, setting, works, works_or_not};
+use super::{Answer, Entry, State, Verdict, setting, works, works_or_not};
 
 const DISPATCH: &str = "syscall user dispatch";
+const OWN_MEMORY: &str = "/proc/self/mem";
+const LIBRARY: &str = "preloaded library";
+const SHELL: &str = "/bin/sh";
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![
@@ -24,7 +27,7 @@ pub(super) fn entries() -> Vec<Entry> {
             "the maps file is read as text",
         ),
         Entry::new(
-            "/proc/self/mem",
+            OWN_MEMORY,
             works_or_not(forkless_run::own_memory()),
             "bringing memory into a speculative child",
             "forks are left as they are",
@@ -36,7 +39,7 @@ pub(super) fn entries() -> Vec<Entry> {
             "statically linked programs stay as they are",
         ),
         Entry::new(
-            "preloaded library",
+            LIBRARY,
             forkless_run::find_library()
                 .map(|path| path.display().to_string())
                 .map_err(|why| why.to_string()),
@@ -44,7 +47,7 @@ pub(super) fn entries() -> Vec<Entry> {
             "programs run plainly",
         ),
         Entry::new(
-            "/bin/sh",
+            SHELL,
             AskedShell::start()
                 .and_then(AskedShell::hear)
                 .map(|known| known.traits.kind().to_string())
@@ -52,12 +55,7 @@ pub(super) fn entries() -> Vec<Entry> {
             "running lines of system(), popen() and sh -c without it",
             "every line goes to the shell",
         ),
-        Entry::new(
-            "preloaded without run",
-            preloaded(),
-            "each program has the library, by LD_PRELOAD or /etc/ld.so.preload",
-            "only programs that `forkless run` starts have it",
-        ),
+        preloaded(),
         Entry::info("off switches", switches(), "leaving alone every program that starts while one is on"),
         words(),
         Entry::info(
@@ -66,6 +64,33 @@ pub(super) fn entries() -> Vec<Entry> {
             "2 makes a large process's fork fail with ENOMEM where a start without fork does not",
         ),
     ]
+}
+
+/// Whether forks that lead to an exec are speculated here, or why not.
+pub(super) fn speculates() -> Result<(), String> {
+    if !forkless_run::SPECULATES {
+        return Err("forks are left as they are on this architecture".to_owned());
+    }
+    forkless_run::user_dispatch().map_err(|error| format!("no {DISPATCH} ({error})"))?;
+    forkless_run::own_memory().map_err(|error| format!("no {OWN_MEMORY} ({error})"))?;
+    forkless_run::find_library().map(drop).map_err(|why| why.to_string())
+}
+
+pub(super) fn verdict(entries: &[Entry]) -> Verdict {
+    if !works(entries, LIBRARY) {
+        return Answer::No.because("the preloaded library is not there: programs run plainly");
+    }
+    if !forkless_run::SPECULATES {
+        return Answer::Partly.because("forks are left as they are on this architecture");
+    }
+    if let Some(missing) = [DISPATCH, OWN_MEMORY].iter().find(|name| !works(entries, name)) {
+        return Answer::Partly.because(format!("forks are left as they are: no {missing}"));
+    }
+    if works(entries, SHELL) {
+        Answer::Yes.because("forks that lead to an exec are not copied, lines need no shell")
+    } else {
+        Answer::Partly.because("forks that lead to an exec are not copied; lines need the shell")
+    }
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {
@@ -79,20 +104,30 @@ pub(super) fn path(entries: &[Entry]) -> String {
     }
 }
 
-/// The lists that name the library. An error: none does, or the loader will not find it.
-fn preloaded() -> Result<String, String> {
+/// The lists that name the library. It is missing if the loader will not find it.
+fn preloaded() -> Entry {
+    let entry = |outcome| {
+        Entry::new(
+            "preloaded without run",
+            outcome,
+            "each program has the library, by LD_PRELOAD or /etc/ld.so.preload",
+            "only programs that `forkless run` starts have it",
+        )
+    };
     let all = forkless_run::preloadings();
     let name = |one: &Preloading| format!("{} names {}", one.list, one.path.display());
     if let Some(missing) = all.iter().find(|one| one.is_missing()) {
-        return Err(format!(
+        return entry(Err(format!(
             "{}, and there is no such file: the loader says so in every program",
             name(missing)
-        ));
+        )));
     }
     if all.is_empty() {
-        return Err("neither LD_PRELOAD nor /etc/ld.so.preload names it".to_owned());
+        // Most machines want it so.
+        let none = entry(Ok("neither LD_PRELOAD nor /etc/ld.so.preload names it".to_owned()));
+        return Entry { state: State::Info, ..none };
     }
-    Ok(all.iter().map(name).collect::<Vec<_>>().join("; "))
+    entry(Ok(all.iter().map(name).collect::<Vec<_>>().join("; ")))
 }
 
 fn switches() -> String {

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use forkless::{Command, Facility, Stdio};
 
-use super::{Entry, State, works};
+use super::{Answer, Entry, State, Verdict, works};
 
 /// Starts a child in the way that uses most facilities: the library tries some of them only when
 /// they are needed.
@@ -36,6 +36,18 @@ pub(super) fn entries() -> Vec<Entry> {
             Entry { state, ..Entry::new(report.name, Ok(detail), report.used_for, report.fallback) }
         })
         .collect()
+}
+
+pub(super) fn verdict(entries: &[Entry]) -> Verdict {
+    let call = if works(entries, "clone3") { "clone3" } else { "clone" };
+    if !works(entries, "CLONE_VM") {
+        return Answer::Partly.because("an emulator copies the memory of each child");
+    }
+    if works(entries, "CLOSE_RANGE_UNSHARE") {
+        Answer::Yes.because(format!("{call} without a copy of memory or descriptors"))
+    } else {
+        Answer::Partly.because(format!("{call} without a copy of memory; descriptors are copied"))
+    }
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {

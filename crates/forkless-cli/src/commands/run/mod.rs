@@ -3,19 +3,19 @@
 //! own.
 
 pub(super) mod report;
+mod treatment;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use forkless_run::{
-    Destination, EnvironmentEntries, ForkMode, Launcher, PreparedProgram, RecordFile, Settings,
-};
+use forkless_run::{Destination, EnvironmentEntries, Launcher, PreparedProgram, RecordFile, Settings};
 
-use crate::args;
 use crate::exit::Exit;
 use crate::terminal::complain;
+
+pub(super) use self::treatment::TreatmentArgs;
 
 /// Run a program unmodified, without the cost of its forks.
 ///
@@ -31,43 +31,8 @@ use crate::terminal::complain;
     when it is not found. FORKLESS=off in the environment leaves everything as it is."
 )]
 pub(crate) struct Args {
-    /// Speculative fork: in which processes, and what its child may read beside threads.
-    #[arg(long, value_enum, default_value_t = ForkArg::Exact, value_name = "MODE")]
-    fork: ForkArg,
-
-    /// Leave the forks of a process alone that has less private memory than this.
-    #[arg(long, value_name = "SIZE", value_parser = args::size, default_value = "8M")]
-    fork_minimum: u64,
-
-    /// Abort a speculation whose child has not executed a program after this many milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    fork_limit: u32,
-
-    /// Speculate at every call site, whatever became of earlier children. For tests.
-    #[arg(long, hide = true)]
-    fork_always: bool,
-
-    /// Run lines of system() and popen() that need no shell without one.
-    #[arg(long, value_enum, default_value_t = ShellArg::Bypass, value_name = "MODE")]
-    shell: ShellArg,
-
-    /// Back malloc's memory with huge pages, for forks that cannot be avoided.
-    #[arg(long, value_enum, default_value_t = HugePagesArg::Off, value_name = "KIND")]
-    huge_pages: HugePagesArg,
-
-    /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time.
-    /// A change of that file is then not noticed until the program starts again.
-    #[arg(long)]
-    tz: bool,
-
-    /// User-level context switches (swapcontext and its kin) without system calls for the signal
-    /// mask. A context then no longer has a mask of its own.
-    #[arg(long, value_enum, default_value_t = ContextArg::Off, value_name = "MODE")]
-    context: ContextArg,
-
-    /// Whether programs that PROGRAM executes get the same treatment.
-    #[arg(long, value_enum, default_value_t = ChildrenArg::Follow, value_name = "WHICH")]
-    children: ChildrenArg,
+    #[command(flatten)]
+    treatment: TreatmentArgs,
 
     /// At exit, report what was done in the whole process tree, on standard error or in FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -86,57 +51,6 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Which processes speculate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ForkArg {
-    /// All processes. Beside threads a child commits only with memory as it was at the fork.
-    Exact,
-    /// Processes with one thread.
-    Strict,
-    /// All processes. Beside threads a child may read memory as it is after the fork.
-    Speculate,
-    /// None.
-    Off,
-}
-
-/// What happens to the lines of system() and popen().
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ShellArg {
-    /// Those that need no shell lose it.
-    Bypass,
-    /// All go to /bin/sh.
-    Off,
-}
-
-/// Huge pages for the heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum HugePagesArg {
-    /// Transparent: the kernel joins pages where it can.
-    Thp,
-    /// From the pool of the system (vm.nr_hugepages); never passed on to executed programs.
-    Hugetlb,
-    /// As the program has it.
-    Off,
-}
-
-/// How contexts are switched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ContextArg {
-    /// Without the mask.
-    Fast,
-    /// As libc does.
-    Off,
-}
-
-/// Who gets the environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ChildrenArg {
-    /// Every program that is executed.
-    Follow,
-    /// Only PROGRAM.
-    No,
-}
-
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match prepare_and_exec(&args) {
         Ok(never) => match never {},
@@ -148,9 +62,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
 }
 
 /// Why PROGRAM was not executed, with the status a shell would give.
-struct Failure {
-    code: u8,
-    error: anyhow::Error,
+pub(super) struct Failure {
+    pub(super) code: u8,
+    pub(super) error: anyhow::Error,
 }
 
 impl From<anyhow::Error> for Failure {
@@ -216,27 +130,7 @@ fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<PreparedPr
 
 impl Args {
     fn settings(&self) -> Settings {
-        Settings {
-            fork: match self.fork {
-                ForkArg::Exact => ForkMode::Exact,
-                ForkArg::Strict => ForkMode::Strict,
-                ForkArg::Speculate => ForkMode::Speculate,
-                ForkArg::Off => ForkMode::Off,
-            },
-            minimum: self.fork_minimum,
-            limit_ms: self.fork_limit,
-            learn: !self.fork_always,
-            skip_shells: self.shell == ShellArg::Bypass,
-            huge_pages: match self.huge_pages {
-                HugePagesArg::Thp => forkless_run::HugePages::Transparent,
-                HugePagesArg::Hugetlb => forkless_run::HugePages::Pool,
-                HugePagesArg::Off => forkless_run::HugePages::Off,
-            },
-            fast_context: self.context == ContextArg::Fast,
-            time_zone: self.tz,
-            children: self.children == ChildrenArg::Follow,
-            quiet: self.quiet,
-        }
+        Settings { quiet: self.quiet, ..self.treatment.settings() }
     }
 
     fn reports(&self) -> bool {
@@ -257,7 +151,7 @@ impl Args {
     }
 }
 
-fn not_executable(name: &OsStr, error: io::Error) -> Failure {
+pub(super) fn not_executable(name: &OsStr, error: io::Error) -> Failure {
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     Failure {
         code,

@@ -58,7 +58,7 @@ pub(in crate::commands) fn text(report: &Report) -> String {
 }
 
 /// A reason in words, with the flag that decided it.
-fn words(reason: AbortReason) -> String {
+pub(in crate::commands) fn words(reason: AbortReason) -> String {
     match reason.kind() {
         AbortKind::Threads => format!("{reason} (--fork=strict)"),
         _ => reason.to_string(),

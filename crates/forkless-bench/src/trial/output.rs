@@ -1,0 +1,177 @@
+//! Standard output of a command's runs, compared byte for byte.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// What comparing the standard output of the runs showed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum OutputComparison {
+    /// Nobody asked for it, or fewer than two runs have ended.
+    #[default]
+    NotCompared,
+    /// Every run wrote these.
+    Same {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Plain runs differ among themselves, so a difference says nothing.
+    PlainVaries(Difference),
+    /// Plain runs are alike, and a run with the library differs.
+    Differs(Difference),
+}
+
+/// The first difference of two outputs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The line, from 1.
+    pub line: u64,
+    /// What the first plain run wrote there, or `None` where its output had ended.
+    pub expected: Option<String>,
+    /// What the other run wrote there.
+    pub found: Option<String>,
+}
+
+/// The outputs of a trial, in a directory that goes away.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    first: PathBuf,
+    latest: PathBuf,
+    has_first: bool,
+    comparison: OutputComparison,
+}
+
+impl Outputs {
+    pub(super) fn new(directory: &Path) -> Outputs {
+        Outputs {
+            first: directory.join("first"),
+            latest: directory.join("latest"),
+            has_first: false,
+            comparison: OutputComparison::NotCompared,
+        }
+    }
+
+    /// The file that the next run writes.
+    pub(super) fn create(&self) -> io::Result<File> {
+        File::create(&self.latest)
+    }
+
+    /// Compares what the run has written with the first plain run's.
+    pub(super) fn take(&mut self, is_plain: bool) -> io::Result<()> {
+        if !self.has_first {
+            self.has_first = true;
+            return fs::rename(&self.latest, &self.first);
+        }
+        let difference = difference(&self.first, &self.latest)?;
+        let comparison = match difference {
+            Some(difference) if is_plain => OutputComparison::PlainVaries(difference),
+            Some(difference) => OutputComparison::Differs(difference),
+            None => OutputComparison::Same { bytes: fs::metadata(&self.first)?.len() },
+        };
+        // The first of the gravest stays.
+        if rank(&comparison) > rank(&self.comparison) {
+            self.comparison = comparison;
+        }
+        Ok(())
+    }
+
+    pub(super) fn comparison(self) -> OutputComparison {
+        self.comparison
+    }
+}
+
+fn rank(comparison: &OutputComparison) -> u8 {
+    match comparison {
+        OutputComparison::NotCompared => 0,
+        OutputComparison::Same { .. } => 1,
+        OutputComparison::Differs(_) => 2,
+        OutputComparison::PlainVaries(_) => 3,
+    }
+}
+
+/// The first difference of two files.
+fn difference(expected: &Path, found: &Path) -> io::Result<Option<Difference>> {
+    /// Bytes of a line that a message shows.
+    const SHOWN: u64 = 80;
+    let open = |path: &Path| File::open(path).map(BufReader::new);
+    let (mut a, mut b) = (open(expected)?, open(found)?);
+    let (mut line, mut same, mut line_begins) = (1, 0, 0);
+    loop {
+        let (x, y) = (a.fill_buf()?, b.fill_buf()?);
+        let length = x.len().min(y.len());
+        let alike = x.iter().zip(y).take_while(|(x, y)| x == y).count();
+        for (at, byte) in (1_u64..).zip(&x[..alike]) {
+            if *byte == b'\n' {
+                line += 1;
+                line_begins = same + at;
+            }
+        }
+        same += alike as u64;
+        if alike < length || length == 0 {
+            if x.is_empty() && y.is_empty() {
+                return Ok(None);
+            }
+            let shown = |path: &Path| -> io::Result<Option<String>> {
+                let mut file = File::open(path)?;
+                io::Seek::seek(&mut file, io::SeekFrom::Start(line_begins))?;
+                let mut bytes = Vec::new();
+                file.take(SHOWN).read_to_end(&mut bytes)?;
+                let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                Ok((!bytes.is_empty()).then(|| String::from_utf8_lossy(line).into_owned()))
+            };
+            return Ok(Some(Difference { line, expected: shown(expected)?, found: shown(found)? }));
+        }
+        a.consume(length);
+        b.consume(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private_directory::PrivateDirectory;
+
+    fn compared(first: &[u8], others: &[(bool, &[u8])]) -> OutputComparison {
+        let directory = PrivateDirectory::make(&std::env::temp_dir(), PrivateDirectory::CLOSED, None);
+        let directory = directory.unwrap();
+        let mut outputs = Outputs::new(directory.path());
+        for &(is_plain, bytes) in [(true, first)].iter().chain(others) {
+            io::Write::write_all(&mut outputs.create().unwrap(), bytes).unwrap();
+            outputs.take(is_plain).unwrap();
+        }
+        outputs.comparison()
+    }
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn the_first_line_that_differs_is_named() {
+        assert_eq!(compared(b"a\nb\n", &[]), OutputComparison::NotCompared);
+        let same = compared(b"a\nb\n", &[(false, b"a\nb\n"), (true, b"a\nb\n")]);
+        assert_eq!(same, OutputComparison::Same { bytes: 4 });
+        assert_eq!(compared(b"", &[(false, b"")]), OutputComparison::Same { bytes: 0 });
+        let differs = |first: &[u8], other: &[u8], line, expected, found| {
+            let difference = Difference { line, expected, found };
+            assert_eq!(compared(first, &[(false, other)]), OutputComparison::Differs(difference));
+        };
+        differs(b"a\nb\nc\n", b"a\nx\nc\n", 2, text("b"), text("x"));
+        differs(b"a\n", b"a\nmore\n", 2, None, text("more"));
+        differs(b"one", b"on", 1, text("one"), text("on"));
+        differs(b"\xff\n", b"\xfe\n", 1, text("\u{fffd}"), text("\u{fffd}"));
+        // Past a buffer.
+        let long = [b"0123456789abcde\n".repeat(2000), b"end".to_vec()].concat();
+        let other = [&long[..], b"!"].concat();
+        differs(&long, &other, 2001, text("end"), text("end!"));
+    }
+
+    #[test]
+    fn plain_runs_that_differ_outrank_a_run_with_the_library_that_does() {
+        let varies = compared(b"a", &[(false, b"b"), (true, b"c"), (true, b"a")]);
+        assert!(matches!(varies, OutputComparison::PlainVaries(_)), "{varies:?}");
+    }
+}

@@ -1,0 +1,281 @@
+//! One process of a trial: started, timed, waited for, and ended if the user wants no more.
+//!
+//! Orphans are reaped at once, as init does: a program may wait until an orphan's number is free.
+//! Their processor time is counted so, too.
+
+#![expect(unsafe_code, reason = "sigprocmask, signalfd, wait4 and kill")]
+
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crate::clock::{self, CpuTime};
+use crate::descendants;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By exit, with this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl End {
+    fn of(status: i32) -> End {
+        let status = ExitStatus::from_raw(status);
+        status.signal().map_or(End::Exit(status.code().unwrap_or(0)), End::Signal)
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Exit(status) => write!(f, "exit status {status}"),
+            End::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// What one run of a command gave.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finished {
+    pub(super) end: End,
+    /// From before the command was prepared until its process was reaped, in milliseconds.
+    pub(super) wall: f64,
+    /// Of the process and the descendants that were reaped meanwhile, and of its start; in
+    /// milliseconds.
+    pub(super) processor: f64,
+    /// The largest resident set among the process and its descendants, in MiB; at least that of
+    /// this process.
+    pub(super) memory: f64,
+}
+
+/// How a run went.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Finished(Finished),
+    /// It was ended, since the user wants no more.
+    Interrupted,
+}
+
+/// How long a process may take to end after the user's signal, before it is killed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits for processes and for signals that end the trial. It has the calling thread hold these
+/// signals and SIGCHLD back as long as it lives; this thread must be the only one.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    signals: OwnedFd,
+    mask_before: libc::sigset_t,
+    /// Children that were there before: nothing of the trial's.
+    spared: Vec<i32>,
+}
+
+/// What the watcher hears of.
+enum Heard {
+    ChildEnded,
+    /// A signal that ends the trial, and whether the terminal sent it: then the command got it,
+    /// too.
+    Stop {
+        signal: i32,
+        from_terminal: bool,
+    },
+}
+
+impl Watcher {
+    pub(super) fn new() -> io::Result<Watcher> {
+        descendants::adopt();
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: fills the set in.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: filled in.
+        let mut set = unsafe { set.assume_init() };
+        let stops =
+            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
+        for signal in stops.chain([libc::SIGCHLD]) {
+            // SAFETY: an initialised set, and a signal that exists.
+            unsafe { libc::sigaddset(&raw mut set, signal) };
+        }
+        // SAFETY: an initialised set.
+        let signals = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if signals < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let signals = unsafe { OwnedFd::from_raw_fd(signals) };
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: an initialised set; the old one is filled in.
+        if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: filled in.
+        let mask_before = unsafe { before.assume_init() };
+        Ok(Watcher { signals, mask_before, spared: descendants::children() })
+    }
+
+    /// Has a command made and started, and waits for its end. All of it is timed.
+    pub(super) fn run(&self, make: impl FnOnce() -> io::Result<Command>) -> io::Result<Outcome> {
+        if self.hears_a_stop() {
+            return Ok(Outcome::Interrupted);
+        }
+        let (processor, begin) = (CpuTime::of_self_and_children(), clock::now());
+        let child = make()?.spawn()?.id().cast_signed();
+        loop {
+            if let Some((status, usage)) = reap_until(child) {
+                #[expect(clippy::cast_precision_loss, reason = "times and sizes fit a double")]
+                let finished = Finished {
+                    end: End::of(status),
+                    wall: (clock::now() - begin) as f64 / 1e6,
+                    processor: CpuTime::of_self_and_children().since(processor).total() / 1e3,
+                    memory: usage.ru_maxrss as f64 / 1024.0,
+                };
+                // Of a signal to the whole group the child may have died before this process reads
+                // its own: that end is no finding.
+                let is_stopped = self.hears_a_stop();
+                return Ok(if is_stopped { Outcome::Interrupted } else { Outcome::Finished(finished) });
+            }
+            if let Some(Heard::Stop { signal, from_terminal }) = self.hear(None)? {
+                self.end(child, (!from_terminal).then_some(signal));
+                return Ok(Outcome::Interrupted);
+            }
+        }
+    }
+
+    /// Ends what a run has left behind. Returns the names of the processes that had to be told.
+    pub(super) fn end_rest(&self) -> Vec<String> {
+        /// For those that are about to end.
+        const MOMENT: Duration = Duration::from_millis(50);
+        /// For those that clean up when they are told.
+        const KILLED: Duration = Duration::from_millis(1000);
+        /// For those that are another user's.
+        const GIVEN_UP: Duration = Duration::from_secs(3);
+        let (mut names, mut told) = (Vec::new(), false);
+        descendants::end_all_but(&self.spared, |passed| {
+            if passed >= GIVEN_UP {
+                return ControlFlow::Break(());
+            }
+            if passed >= KILLED {
+                return ControlFlow::Continue(Some(libc::SIGKILL));
+            }
+            let is_due = passed >= MOMENT && !told;
+            if is_due {
+                told = true;
+                names.extend(descendants::left_but(&self.spared).into_iter().filter_map(name));
+            }
+            ControlFlow::Continue(is_due.then_some(libc::SIGTERM))
+        });
+        names
+    }
+
+    /// Ends a child that is running. A second signal of the user's shortens its time. One that may
+    /// not be killed, since it is another user's, is left in the end.
+    fn end(&self, child: i32, signal: Option<i32>) {
+        if let Some(signal) = signal {
+            // SAFETY: a child that has not been waited for.
+            unsafe { libc::kill(child, signal) };
+        }
+        let asked = Instant::now();
+        while reap_until(child).is_none() {
+            let left = PATIENCE.saturating_sub(asked.elapsed());
+            let heard = if left.is_zero() { Ok(None) } else { self.hear(Some(left)) };
+            if left.is_zero() || matches!(heard, Ok(Some(Heard::Stop { .. })) | Err(_)) {
+                // SAFETY: as above.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                let killed = Instant::now();
+                while reap_until(child).is_none() && killed.elapsed() < PATIENCE {
+                    let _ = self.hear(Some(PATIENCE.saturating_sub(killed.elapsed())));
+                }
+                return;
+            }
+        }
+    }
+
+    fn hears_a_stop(&self) -> bool {
+        while let Ok(Some(heard)) = self.hear(Some(Duration::ZERO)) {
+            if matches!(heard, Heard::Stop { .. }) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The next signal; `None` after so much time.
+    fn hear(&self, time: Option<Duration>) -> io::Result<Option<Heard>> {
+        // A millisecond more: rounded down, the last one would be spent asking again and again.
+        let time = time.map_or(-1, |time| match time.as_millis() {
+            0 => 0,
+            more => i32::try_from(more + 1).unwrap_or(i32::MAX),
+        });
+        let mut watched = libc::pollfd { fd: self.signals.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, and its place for the answer.
+        if unsafe { libc::poll(&raw mut watched, 1, time) } < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(None) } else { Err(error) };
+        }
+        let mut told = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the pointer and the length are those of one value.
+        let read = unsafe { libc::read(self.signals.as_raw_fd(), told.as_mut_ptr().cast(), size) };
+        if read.cast_unsigned() != size {
+            return Ok(None);
+        }
+        // SAFETY: plain integers, filled in by the kernel.
+        let told = unsafe { told.assume_init() };
+        let signal = told.ssi_signo.cast_signed();
+        Ok(Some(match signal {
+            libc::SIGCHLD => Heard::ChildEnded,
+            _ => Heard::Stop { signal, from_terminal: told.ssi_code == SI_KERNEL },
+        }))
+    }
+}
+
+/// A signal's sender is the kernel, as for Ctrl-C (sigaction(2)).
+const SI_KERNEL: i32 = 0x80;
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // SAFETY: the mask of before.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask_before, std::ptr::null_mut()) };
+    }
+}
+
+/// A signal that this process was started to ignore, as by nohup, ends nothing. Held back, it would
+/// be heard all the same.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks for the action and changes nothing.
+    if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: filled in.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+/// Reaps every child that has ended. Returns the status of this one, if it has.
+fn reap_until(child: i32) -> Option<(i32, libc::rusage)> {
+    loop {
+        let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+        // SAFETY: reaps any child; both pointers are to places of this frame.
+        let reaped = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+        if reaped == child {
+            // SAFETY: plain integers, filled in.
+            return Some((status, unsafe { usage.assume_init() }));
+        }
+        if reaped <= 0 {
+            return None;
+        }
+    }
+}
+
+/// What a process is called, without characters that would steer a terminal.
+fn name(pid: i32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
+    Some(name.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+}

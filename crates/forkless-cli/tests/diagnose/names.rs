@@ -1,0 +1,189 @@
+//! Findings are under the name that users know: each program with its own, exec by exec.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use crate::support::{FORKLESS, find, known_problem, skip, trial};
+
+const TIERS: [&str; 4] = ["fentry", "tracepoints", "perf", "procfs"];
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    type Test = (&'static str, fn(), &'static str);
+    let tests: [Test; 9] = [
+        ("names::a_program_behind_a_script_that_started_something_first", behind_a_script, "sh"),
+        ("names::a_script_by_its_own_name_and_behind_env_and_nohup", scripts, "python3"),
+        ("names::a_title_that_a_program_gives_itself", titled, "perl"),
+        ("names::a_program_behind_su", behind_su, "su"),
+        ("names::a_program_behind_sudo", behind_sudo, "sudo"),
+        ("names::a_program_in_namespaces_of_its_own", in_namespaces, "unshare"),
+        ("names::a_process_that_renames_itself_at_each_fork", renamed, "perl"),
+        ("names::a_remedy_for_a_watched_command_starts_that_command", commands, "sh"),
+        ("names::a_name_of_any_bytes_breaks_nothing", any_bytes, "bash"),
+    ];
+    for (name, test, needs) in tests {
+        let missing = find(needs).is_none();
+        if missing {
+            eprintln!("{name}: ignored, no {needs}");
+        }
+        trials.push(trial(name, test).with_ignored_flag(missing));
+    }
+}
+
+pub(crate) fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose").join(name);
+    path.canonicalize().expect("it is there").to_string_lossy().into_owned()
+}
+
+/// The report of a tier; `None` if this machine does not have the tier.
+fn report(tier: &str, command: &[&str]) -> Option<Value> {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--min-share", "0", "--tier", tier, "--"])
+        .args(command)
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    if output.status.code() == Some(3) {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    Some(serde_json::from_str(last).unwrap_or_else(|error| {
+        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    }))
+}
+
+/// The findings about forks of much memory to start /bin/true.
+fn forks(report: &Value) -> Vec<&Value> {
+    let findings = report["findings"].as_array().expect("a list").iter();
+    findings
+        .filter(|finding| finding["kind"] == "full_fork_then_exec")
+        .filter(|finding| finding["title"].as_str().is_some_and(|title| title.contains(" to start true: ")))
+        .collect()
+}
+
+/// Every tier that sees the forks gives them to the program of this name.
+#[track_caller]
+fn is_called(command: &[&str], name: &str) {
+    for tier in TIERS {
+        let Some(report) = report(tier, command) else {
+            skip(format!("no tier {tier} here"));
+            continue;
+        };
+        let found = forks(&report);
+        if found.is_empty() && tier == "procfs" {
+            // Between fork and exec there is so little time that a sampler may never be there.
+            skip(format!("the sampler met no child of {name} between its fork and its exec"));
+            continue;
+        }
+        let names: Vec<&Value> = found.iter().map(|finding| &finding["process"]["name"]).collect();
+        assert_eq!(names, [name], "{tier}: {report}");
+        let title = found[0]["title"].as_str().expect("text");
+        assert!(title.starts_with(&format!("{name} forks ")), "{tier}: {title}");
+    }
+}
+
+/// Regression: the shell's name was kept when the process became another program, and users read
+/// "bash forks 1.01 GiB to start tiny".
+fn behind_a_script() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    let start = fixture("start.sh");
+    is_called(&[&start, &program, "forkexec", "10", "64"], "known_problem");
+    is_called(&[&start, &start, &program, "forkexec", "10", "64"], "known_problem");
+}
+
+fn scripts() {
+    let (start, forks) = (fixture("start.sh"), fixture("forks.py"));
+    for command in [
+        &["python3", &forks][..],
+        // Its first line asks env(1) for python3.
+        &[&forks],
+        &[&start, "python3", &forks],
+        &["env", "A=1", "nohup", "python3", &forks],
+    ] {
+        is_called(command, "python3 forks.py");
+    }
+}
+
+fn titled() {
+    is_called(&[&fixture("titled.pl")], "shopworker");
+    is_called(&[&fixture("start.sh"), "perl", &fixture("titled.pl")], "shopworker");
+}
+
+fn behind_su() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    is_called(&["su", "-s", "/bin/sh", "-c", &format!("exec {program} forkexec 10 64")], "known_problem");
+}
+
+fn behind_sudo() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    is_called(&["sudo", "-n", &program, "forkexec", "10", "64"], "known_problem");
+}
+
+/// As in a container, the program is in namespaces of processes and mounts of its own.
+fn in_namespaces() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    let inside = ["unshare", "--pid", "--fork", "--mount-proc", &program, "forkexec", "10", "64"];
+    let Some(report) = report("tracepoints", &inside) else { return skip("no BPF here") };
+    let found = forks(&report);
+    assert_eq!(found.len(), 1, "{report}");
+    assert_eq!(found[0]["process"]["name"], "known_problem", "{report}");
+}
+
+/// The name is the last one, and all forks are one finding.
+fn renamed() {
+    let line = "$m = 'x' x (64 << 20); for (1 .. 10) { $0 = qq(worker: job $_); \
+                $c = fork // die; exec '/bin/true' if !$c; waitpid $c, 0 }";
+    for tier in ["tracepoints", "perf"] {
+        let Some(report) = report(tier, &["perl", "-e", line]) else {
+            skip(format!("no tier {tier} here"));
+            continue;
+        };
+        let found = forks(&report);
+        let names: Vec<&Value> = found.iter().map(|finding| &finding["process"]["name"]).collect();
+        assert_eq!(names, ["worker"], "{tier}: {report}");
+    }
+}
+
+/// The command printed for a watched CMD was sometimes that of a watch of the whole machine.
+fn commands() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    let start = fixture("start.sh");
+    for (mode, before) in [("forkexec", "forkless run -- "), ("getppid", "forkless diagnose -- ")] {
+        let count = if mode == "getppid" { "1000000" } else { "10" };
+        let Some(report) = report("tracepoints", &[&start, &program, mode, count, "64"]) else {
+            return skip("no BPF here");
+        };
+        let findings = report["findings"].as_array().expect("a list");
+        let finding = findings.iter().find(|finding| finding["process"]["name"] == "known_problem");
+        let finding = finding.unwrap_or_else(|| panic!("{report}"));
+        assert_eq!(finding["command"], format!("{before}{start} {program} {mode} {count} 64"));
+        let all: Vec<&Value> = findings.iter().map(|finding| &finding["command"]).collect();
+        assert!(!all.iter().any(|command| command.to_string().contains("--all")), "{all:?}");
+    }
+}
+
+/// A name holds a newline, an escape and bytes that are no text.
+fn any_bytes() {
+    let program = known_problem().expect("checked before").to_string_lossy();
+    let line = format!("exec -a $'\\e[2J\\n\\xff: x' {program} forkexec 10 64");
+    for tier in ["tracepoints", "perf"] {
+        let output = Command::new(FORKLESS)
+            .args(["diagnose", "--tier", tier, "--", "bash", "-c", &line])
+            .output()
+            .expect("forkless runs");
+        if output.status.code() == Some(3) {
+            skip(format!("no tier {tier} here"));
+            continue;
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.contains('\u{1b}') && text.contains(" forks "), "{tier}: {text}");
+    }
+    let page = Command::new(FORKLESS)
+        .args(["diagnose", "--html", "--", "bash", "-c", &line])
+        .output()
+        .expect("forkless runs");
+    assert!(page.stdout.len() > 500 && !page.stdout.contains(&0x1b), "a page on a terminal");
+}

@@ -1,0 +1,201 @@
+//! Programs started, by the program that started them. Kept for all creations, so that a report can
+//! say what they cost in all where nothing is worth a finding.
+
+use std::collections::HashMap;
+
+use super::Outcome;
+use super::bounded::{TopNames, forget_the_least};
+use crate::creation::{Creation, ProgramKey};
+use crate::estimate::Stream;
+use crate::model::CostModel;
+
+/// More starters than this are summed up as others.
+const MAX_STARTERS: usize = 1024;
+/// A program that lives no longer is short: its start is a large part of it. Nanoseconds.
+const SHORT: u64 = 100_000_000;
+
+/// What one program has started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Starter {
+    /// Programs: creations whose child executed one.
+    pub(crate) programs: u64,
+    /// All creations.
+    pub(crate) creations: u64,
+    /// Programs that ended within [`SHORT`].
+    pub(crate) short: u64,
+    /// Times that another process of this name started a program than the one before it.
+    pub(crate) turns: u64,
+    /// The process that started the last one.
+    pub(crate) program: Option<ProgramKey>,
+    /// The programs' lives.
+    lives: Stream,
+    /// The execs of the programs, as far as they were timed.
+    execs: Stream,
+    /// The most frequent programs, by their file.
+    pub(crate) started: TopNames,
+    /// Time in the caller, of the creations that were timed, nanoseconds.
+    measured_ns: f64,
+    /// How many of these times are of the copy alone.
+    copies_timed: u64,
+    /// The child's exec after a full fork, as far as it was timed.
+    exec_ns: f64,
+    /// Creations that share memory and were not timed.
+    untimed_spawns: u64,
+    /// Full forks that were not timed, and the 4 KiB pages of anonymous memory that they copied.
+    untimed_forks: u64,
+    untimed_pages: u64,
+}
+
+impl Starter {
+    fn add(&mut self, creation: &Creation) {
+        self.creations += 1;
+        if creation.execed() {
+            self.programs += 1;
+            let path = creation.exec_path.as_deref().unwrap_or("?");
+            self.started.add(path.rsplit('/').next().unwrap_or(path));
+            if let Some(ns) = creation.lifetime_ns {
+                self.short += u64::from(ns <= SHORT);
+                self.lives.add(ns as f64);
+            }
+            if let Some(ns) = creation.exec_ns {
+                self.execs.add(ns as f64);
+            }
+            let program = Some(creation.site.program());
+            self.turns += u64::from(self.program != program);
+            self.program = program;
+        }
+        let is_shared = Outcome::of(creation) == Outcome::Shared;
+        match creation.caller_waited_ns.or(creation.copy_ns) {
+            Some(ns) => {
+                self.measured_ns += ns as f64;
+                self.copies_timed += u64::from(creation.caller_waited_ns.is_none());
+            }
+            None if is_shared => self.untimed_spawns += 1,
+            None => {
+                self.untimed_forks += 1;
+                self.untimed_pages += creation.memory.anon / 4096;
+            }
+        }
+        // The caller of a vfork waits for the exec: it is in the time or the price of that.
+        if !is_shared {
+            self.exec_ns += creation.exec_ns.unwrap_or(0) as f64;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.programs += other.programs;
+        self.short += other.short;
+        self.turns += other.turns;
+        self.lives.merge(&other.lives);
+        self.execs.merge(&other.execs);
+        self.creations += other.creations;
+        self.started.merge(&other.started);
+        self.measured_ns += other.measured_ns;
+        self.copies_timed += other.copies_timed;
+        self.exec_ns += other.exec_ns;
+        self.untimed_spawns += other.untimed_spawns;
+        self.untimed_forks += other.untimed_forks;
+        self.untimed_pages += other.untimed_pages;
+    }
+
+    /// The cost of all creations and execs, nanoseconds: measured where it was measured, else by
+    /// the prices of this machine.
+    pub(crate) fn cost_ns(&self, model: &CostModel) -> f64 {
+        self.caller_ns(model) + self.exec_ns
+    }
+
+    /// The callers' part of it. Where they wait for the exec, as in a vfork, it is in there.
+    pub(crate) fn caller_ns(&self, model: &CostModel) -> f64 {
+        let forks = model.fork_fixed.mid * self.untimed_forks as f64
+            + model.fork_per_entry.mid * self.untimed_pages as f64;
+        self.measured_ns
+            + model.create.mid * self.copies_timed as f64
+            + model.spawn.mid * self.untimed_spawns as f64
+            + forks
+    }
+}
+
+impl Starter {
+    /// The mean life of its programs.
+    pub(crate) fn mean_life_ns(&self) -> f64 {
+        self.lives.mean
+    }
+
+    /// The mean time of the execs, if they were timed.
+    pub(crate) fn mean_exec_ns(&self) -> Option<f64> {
+        (self.execs.count > 0).then_some(self.execs.mean)
+    }
+}
+
+/// All starters, by name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Starters {
+    by_name: HashMap<String, Starter>,
+    /// Starters that had no room.
+    pub(crate) others: Starter,
+}
+
+impl Starters {
+    pub(crate) fn add(&mut self, name: &str, creation: &Creation) {
+        if let Some(known) = self.by_name.get_mut(name) {
+            return known.add(creation);
+        }
+        if self.by_name.len() >= MAX_STARTERS {
+            for gone in forget_the_least(&mut self.by_name, |starter| starter.creations as f64) {
+                self.others.merge(&gone);
+            }
+        }
+        self.by_name.entry(name.to_owned()).or_default().add(creation);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Starter)> {
+        self.by_name.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::creation::{CloneFlags, CreationKind};
+    use crate::estimate::Estimate;
+
+    fn fork(copy_ns: Option<u64>) -> Creation {
+        let flags = CloneFlags(0);
+        Creation { flags, kind: CreationKind::FullFork, copy_ns, ..Creation::unseen() }
+    }
+
+    #[test]
+    fn what_was_measured_is_not_priced_again() {
+        let price = |ns| Estimate { low: ns, mid: ns, high: ns };
+        let model = CostModel {
+            create: price(10.0),
+            spawn: price(1000.0),
+            fork_fixed: price(100.0),
+            ..CostModel::default()
+        };
+        let execed = |creation: Creation| Creation {
+            execs: 1,
+            exec_path: Some("/bin/true".into()),
+            exec_ns: Some(7),
+            ..creation
+        };
+        let mut starter = Starter::default();
+        starter.add(&execed(fork(Some(500))));
+        assert_eq!(starter.cost_ns(&model), 517.0, "the copy, the rest of the call, the exec");
+        starter.add(&fork(None));
+        assert_eq!(starter.cost_ns(&model), 617.0);
+        starter.add(&execed(Creation::unseen()));
+        assert_eq!(starter.cost_ns(&model), 1617.0, "a spawn's price has its exec");
+        assert_eq!((starter.programs, starter.creations), (2, 3));
+        assert_eq!(starter.started.top(2), [("true".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn starters_without_room_are_counted_with_the_others() {
+        let mut starters = Starters::default();
+        (0..5000).for_each(|i| starters.add(&format!("s{i}"), &fork(None)));
+        let named: u64 = starters.iter().map(|(_, starter)| starter.creations).sum();
+        assert_eq!(named + starters.others.creations, 5000);
+        assert!(starters.by_name.len() <= MAX_STARTERS);
+    }
+}

@@ -1,0 +1,283 @@
+//! Many short programs that a script, xargs, find or make starts one by one. Only starters with a
+//! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
+
+use super::{Context, Cost, Finding, FindingKind, evidence, time};
+use crate::collect::{Outcome, Starter};
+use crate::creation::ProgramKey;
+use crate::estimate::Estimate;
+use crate::program::ProcessName;
+use crate::stack::Frame;
+
+/// From so many programs on it is a storm.
+const FROM: u64 = 50;
+/// A storm must cost so many times the least share of a finding: by default 2 % of a CPU.
+const SHARE: f64 = 20.0;
+/// Programs that one process must start in a row, where it is no script.
+const BY_ONE: u64 = 10;
+/// Part of the programs that must be short.
+const SHORT: f64 = 0.9;
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    context.starters.iter().filter_map(|(_, starter)| storm(context, starter)).collect()
+}
+
+/// Starters whose storms have a remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bash,
+    Shell,
+    Xargs,
+    Find,
+    Make,
+}
+
+/// Whether the remedies of this module are for such a program, and not those of a program that can
+/// be changed to create processes in another way.
+pub(super) fn is_starter(process: &ProcessName) -> bool {
+    kind_of(process).is_some()
+}
+
+/// By the program's file, or by the name that busybox was called by.
+fn kind_of(process: &ProcessName) -> Option<Kind> {
+    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let called = process.arguments.first().map(|word| file(word.trim_start_matches('-')));
+    let exe = process.exe.as_deref().map(file);
+    [exe, called].into_iter().flatten().find_map(|name| match name.as_str() {
+        "bash" => Some(Kind::Bash),
+        "sh" | "dash" | "ash" | "ksh" | "mksh" | "zsh" => Some(Kind::Shell),
+        "xargs" | "gxargs" => Some(Kind::Xargs),
+        "find" | "gfind" => Some(Kind::Find),
+        "make" | "gmake" => Some(Kind::Make),
+        _ => None,
+    })
+}
+
+/// Whether a shell carries out a script: then it is not called by its own name alone.
+fn is_script(process: &ProcessName) -> bool {
+    let first = process.arguments.first().map(|word| word.trim_start_matches('-'));
+    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    first.is_none_or(|first| file(first) != process.name)
+}
+
+/// What a shell does itself, by the program that scripts start for it.
+fn builtin(kind: Kind, program: &str) -> Option<&'static str> {
+    let of_posix = match program {
+        "basename" => "${path##*/} for basename",
+        "dirname" => "${path%/*} for dirname",
+        "expr" | "bc" | "dc" => "$((...)) for expr and bc",
+        "seq" => "i=$((i + 1)) for seq",
+        "test" | "[" => "[ without its path for test",
+        "true" | "false" | "echo" | "printf" | "pwd" | "kill" => {
+            "the names without a path for true, echo, printf, pwd and kill"
+        }
+        _ => "",
+    };
+    let of_bash = match program {
+        "date" => "printf '%(%F %T)T' for date",
+        "cat" => "$(<file) for cat",
+        "sed" | "tr" | "cut" | "awk" => "${text//old/new} for sed, tr and cut",
+        "grep" | "egrep" => "[[ $text =~ pattern ]] for grep",
+        "sleep" => "read -t for sleep",
+        _ => "",
+    };
+    let own = if of_posix.is_empty() && kind == Kind::Bash { of_bash } else { of_posix };
+    (!own.is_empty()).then_some(own)
+}
+
+struct Advice {
+    text: String,
+    /// Share of the starts that it saves.
+    saves: Estimate,
+}
+
+/// The remedy that fits the starter. `started` has the most frequent programs.
+fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs: u64) -> Advice {
+    let share = |count: u64| count as f64 / programs.max(1) as f64;
+    // At most: starting each program once.
+    let once = share(programs.saturating_sub(started.len() as u64));
+    let sure = |share: f64| Estimate { low: share, mid: share, high: share };
+    let at_most = |share: f64| Estimate { low: 0.0, mid: share, high: share };
+    let has = |options: &[&str]| {
+        let given = |word: &&String| options.iter().any(|option| word.starts_with(option));
+        process.arguments.iter().find(given).cloned()
+    };
+    match kind {
+        Kind::Bash | Kind::Shell => {
+            let own = |name: &str| builtin(kind, name);
+            let count: u64 =
+                started.iter().filter(|(name, _)| own(name).is_some()).map(|(_, count)| count).sum();
+            let mut words: Vec<&str> = started.iter().filter_map(|(name, _)| own(name)).collect();
+            words.dedup();
+            words.truncate(3);
+            if words.is_empty() {
+                let text = "Start one program for many lines or files, not one for each: read them in a loop into its input, or give it all the files".to_owned();
+                return Advice { text, saves: at_most(once) };
+            }
+            Advice {
+                text: format!("Use what the shell does itself: {}", words.join(", ")),
+                saves: sure(share(count)),
+            }
+        }
+        Kind::Xargs => {
+            let text = match has(&["-n", "-L", "-l", "-I", "-i", "--max-args", "--max-lines", "--replace"]) {
+                Some(option) => format!(
+                    "Give each program many arguments: leave {} out, or raise its number",
+                    option.chars().take(20).collect::<String>()
+                ),
+                None => "Give each program more arguments: raise -s, or let it read its input".to_owned(),
+            };
+            Advice { text, saves: sure(once) }
+        }
+        Kind::Find => Advice {
+            text: "End -exec with {} + and not with {} \\;, so that one program gets many files".to_owned(),
+            saves: sure(once),
+        },
+        Kind::Make => {
+            let is_shell = |name: &str| matches!(name, "sh" | "dash" | "bash" | "ash" | "ksh" | "zsh");
+            let shells =
+                share(started.iter().filter(|(name, _)| is_shell(name)).map(|(_, count)| count).sum());
+            // How many lines a recipe has is not seen: one shell for each recipe is left.
+            Advice {
+                text: "Let one shell run all lines of a recipe (.ONESHELL:, or join them with &&); a line without quotes, variables and pipes of the shell needs none".to_owned(),
+                saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells },
+            }
+        }
+    }
+}
+
+fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
+    let programs = starter.programs;
+    let program = starter.program?;
+    if programs < FROM || (starter.short as f64) < SHORT * programs as f64 {
+        return None;
+    }
+    let process = context.name(program, "");
+    let kind = kind_of(&process)?;
+    // A thousand shells with a line each are no storm of one shell; whoever starts them is asked.
+    // A script's subshells are processes of their own, and belong to it.
+    let is_script = matches!(kind, Kind::Bash | Kind::Shell) && is_script(&process);
+    if !is_script && programs < BY_ONE * starter.turns {
+        return None;
+    }
+    let model = context.model;
+    let caller_ns = starter.caller_ns(model);
+    // Without fork, a start is an exec, dynamic loading and an exit: as of the smallest program,
+    // which does nothing else.
+    let child_ns = model.program.mid * programs as f64;
+    let cost_ns = caller_ns + child_ns;
+    if context.share(cost_ns) < context.thresholds.share * SHARE {
+        return None;
+    }
+    let started = starter.started.top(32);
+    let Advice { text, saves } = advice(kind, &process, &started, programs);
+    if saves.mid <= 0.0 {
+        return None;
+    }
+    let each = model.program.plus(exact(caller_ns / programs as f64));
+    let saving_each =
+        Estimate { low: each.low * saves.low, mid: each.mid * saves.mid, high: each.high * saves.high };
+    if context.shares(saving_each, programs).mid < context.thresholds.share {
+        return None;
+    }
+    let names: Vec<String> = started.iter().take(3).map(|(name, count)| format!("{name} {count}")).collect();
+    let mut list = vec![
+        evidence("programs started", format!("{programs}, {:.1} a second", context.per_second(programs))),
+        evidence(
+            "which",
+            started.iter().take(8).map(|(name, n)| format!("{name} ({n})")).collect::<Vec<_>>().join(", "),
+        ),
+        evidence("they live", format!("{} on average", time(starter.mean_life_ns()))),
+        evidence(
+            "exec, dynamic loading and exit of each (priced as those of /bin/true)",
+            format!(
+                "{} ({} to {})",
+                time(model.program.mid),
+                time(model.program.low),
+                time(model.program.high)
+            ),
+        ),
+        evidence("creating each, in its caller", time(caller_ns / programs as f64)),
+    ];
+    if let Some(exec) = starter.mean_exec_ns() {
+        list.push(evidence("of it the exec (measured)", time(exec)));
+    }
+    Some(Finding {
+        title: format!(
+            "{} starts {programs} short programs, {:.1} a second: {}",
+            process.name,
+            context.per_second(programs),
+            names.join(", ")
+        ),
+        call_site: place(context, &process.name),
+        cost: Cost {
+            caller_ns: Some(caller_ns),
+            child_ns: Some(child_ns),
+            faults_ns: None,
+            cpu_share: context.share(cost_ns),
+        },
+        evidence: list,
+        reason: "Each program is created, executed, linked with its libraries and taken down again, which takes longer than its work.".to_owned(),
+        explanation: text,
+        ..context.finding(FindingKind::StartStorm, &process, &[program], programs, saving_each)
+    })
+}
+
+fn exact(ns: f64) -> Estimate {
+    Estimate { low: ns, mid: ns, high: ns }
+}
+
+/// The most frequent place from which a program of this name starts others.
+fn place(context: &Context<'_>, name: &str) -> Vec<Frame> {
+    let of_name = |program: ProgramKey| {
+        context.collected.programs.name(program).is_some_and(|process| process.name == name)
+    };
+    let places = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
+    places
+        .filter(|((site, _), _)| of_name(site.program()))
+        .max_by_key(|((site, _), group)| (group.count, *site))
+        .map_or_else(Vec::new, |((site, _), _)| context.stack(site))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(exe: &str, line: &[&str]) -> ProcessName {
+        ProcessName {
+            exe: Some(exe.to_owned()),
+            arguments: line.iter().map(|word| (*word).to_owned()).collect(),
+            ..ProcessName::default()
+        }
+    }
+
+    #[test]
+    fn a_remedy_fits_who_starts_the_programs() {
+        let said = |kind, process: &ProcessName, started: &[(&str, u64)]| {
+            let started: Vec<_> = started.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            let programs = started.iter().map(|(_, count)| count).sum();
+            let Advice { text, saves } = advice(kind, process, &started, programs);
+            (text, saves.mid)
+        };
+        let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
+        let (text, saves) = said(Kind::Bash, &bash, &[("date", 90), ("gcc", 10)]);
+        assert_eq!(
+            (text.as_str(), saves),
+            ("Use what the shell does itself: printf '%(%F %T)T' for date", 0.9)
+        );
+        // dash's printf knows no times.
+        let (text, saves) = said(Kind::Shell, &bash, &[("date", 90), ("gcc", 10)]);
+        assert!(text.starts_with("Start one program for many lines") && saves == 0.98, "{text} {saves}");
+        let xargs = process("/usr/bin/xargs", &["xargs", "-n1", "echo"]);
+        assert!(said(Kind::Xargs, &xargs, &[("echo", 100)]).0.contains("leave -n1 out"));
+    }
+
+    #[test]
+    fn only_starters_with_a_remedy_are_found() {
+        let kind = |exe: &str, line: &[&str]| kind_of(&process(exe, line));
+        assert_eq!(kind("/usr/bin/dash", &["/bin/sh", "./configure"]), Some(Kind::Shell));
+        assert_eq!(kind("/usr/bin/make", &["make", "-j4"]), Some(Kind::Make));
+        assert_eq!(kind("/bin/busybox", &["xargs", "-n", "1"]), Some(Kind::Xargs));
+        assert_eq!(kind("/usr/sbin/httpd", &["httpd"]), None);
+        assert_eq!(kind_of(&ProcessName::default()), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! How many programs were started in a watch, by whom, and what that cost in all.
+
+use serde::Serialize;
+
+use crate::collect::{Starter, Starters};
+use crate::model::CostModel;
+
+/// Starters and programs of a summary, at most.
+const MOST: usize = 5;
+
+/// All that was started in a watch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StartSummary {
+    /// Programs: processes that were created and executed a program.
+    pub programs: u64,
+    /// Processes that executed none: workers, subshells.
+    pub without_program: u64,
+    /// Creating all of them and their execs, nanoseconds: measured where the tier measures it, else
+    /// by the prices of this machine. Loading of libraries and the end of a program are not in it.
+    pub cost_ns: f64,
+    /// The same as a share of one CPU.
+    pub cpu_share: f64,
+    /// Who started most; at most five.
+    pub starters: Vec<StarterSummary>,
+}
+
+/// What one program has started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StarterSummary {
+    /// The starter, as [`ProcessName::name`](crate::ProcessName::name).
+    pub name: String,
+    /// Programs that it started.
+    pub programs: u64,
+    /// Processes of it that executed none.
+    pub without_program: u64,
+    /// Its part of the cost.
+    pub cost_ns: f64,
+    /// The most frequent programs with their counts; at most five.
+    pub started: Vec<(String, u64)>,
+}
+
+pub(crate) fn of(starters: &Starters, model: &CostModel, window_ns: f64) -> StartSummary {
+    let one = |name: &str, starter: &Starter| StarterSummary {
+        name: name.to_owned(),
+        programs: starter.programs,
+        without_program: starter.creations - starter.programs,
+        cost_ns: starter.cost_ns(model),
+        started: starter.started.top(MOST),
+    };
+    let mut all: Vec<StarterSummary> = starters.iter().map(|(name, starter)| one(name, starter)).collect();
+    all.sort_by(|a, b| (b.programs, &a.name).cmp(&(a.programs, &b.name)));
+    let others = one("", &starters.others);
+    let sum = |field: fn(&StarterSummary) -> u64| all.iter().map(field).sum::<u64>() + field(&others);
+    let programs = sum(|starter| starter.programs);
+    let without_program = sum(|starter| starter.without_program);
+    let cost_ns = all.iter().map(|starter| starter.cost_ns).sum::<f64>() + others.cost_ns;
+    all.retain(|starter| starter.programs > 0);
+    all.truncate(MOST);
+    StartSummary { programs, without_program, cost_ns, cpu_share: cost_ns / window_ns, starters: all }
+}
