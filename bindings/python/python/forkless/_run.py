@@ -6,8 +6,8 @@ import builtins
 import io
 import os
 import sys
-from types import CodeType
-from typing import Any, Dict, List
+from types import CodeType, TracebackType
+from typing import Any, Callable, Dict, List, Optional
 
 __all__ = ["main"]
 
@@ -41,14 +41,38 @@ def main(arguments: List[str]) -> None:
     from ._install import install
 
     install()
-    if chosen == "-m":
-        _run_module(arguments[1], arguments[2:])
-    elif chosen == "-c":
-        sys.argv[:] = ["-c", *arguments[2:]]
-        _set_first_path("")
-        _execute(compile(arguments[1], "<string>", "exec", dont_inherit=True), {})
-    else:
-        _run_script(chosen, arguments[1:])
+    try:
+        if chosen == "-m":
+            _run_module(arguments[1], arguments[2:])
+        elif chosen == "-c":
+            sys.argv[:] = ["-c", *arguments[2:]]
+            _set_first_path("")
+            _execute(compile(arguments[1], "<string>", "exec", dont_inherit=True), {})
+        else:
+            _run_script(chosen, arguments[1:])
+    except SystemExit:
+        raise
+    except BaseException:
+        sys.excepthook = _without_own_frames(sys.excepthook)
+        raise
+
+
+def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The program's hook, given a traceback that begins where the program does."""
+
+    def shown(kind: Any, value: Any, traceback: Optional[TracebackType]) -> None:
+        own, entry = None, traceback
+        while entry is not None:
+            if entry.tb_frame.f_code.co_filename == __file__:
+                own = entry
+            entry = entry.tb_next
+        if own is not None:
+            # None where the program could not be compiled.
+            traceback = own.tb_next
+            value = value.with_traceback(traceback)
+        hook(kind, value, traceback)
+
+    return shown
 
 
 def _clean() -> Dict[str, Any]:
@@ -93,7 +117,7 @@ def _run_script(path: str, arguments: List[str]) -> None:
 
     sys.argv[:] = [path, *arguments]
     # The interpreter makes it absolute in all but sys.argv.
-    file = os.path.join(os.getcwd(), path)
+    file = os.getcwd() if path == "." else os.path.join(os.getcwd(), path)
     if get_importer(file) is not None:
         # A directory or zip file with a __main__.py.
         import runpy
