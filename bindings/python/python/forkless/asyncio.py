@@ -45,7 +45,8 @@ from typing import IO, TYPE_CHECKING, Any, Callable, List, Optional, Set, Tuple,
 from . import _awaited
 from ._awaited import FIRST_LOOK, LONGEST_PAUSE
 
-__all__ = ["Process", "create_subprocess_exec", "create_subprocess_shell"]
+__all__ = ["create_subprocess_exec", "create_subprocess_shell"]
+__all__ += [name for name in _asyncio.__all__ if name not in __all__]
 
 _Stdio = Union[None, int, IO[Any]]
 
