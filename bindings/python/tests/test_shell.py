@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from forkless import _shell, subprocess
+from forkless import _popen, _shell, subprocess
 from _tools import FORKS, c_calls, skip
 
 #: A program that is in no shell.
@@ -313,21 +313,21 @@ def test_system_is_audited() -> None:
 
 
 def test_popen_reads_and_writes(tmp_path: pathlib.Path) -> None:
-    with _shell.popen("/bin/echo one") as stream:
+    with _popen.popen("/bin/echo one") as stream:
         assert stream.read() == "one\n"
     path = tmp_path / "written"
-    with _shell.popen("cat >%s" % path, "w") as stream:
+    with _popen.popen("cat >%s" % path, "w") as stream:
         stream.write("text\n")
     assert path.read_text() == "text\n"
-    assert _shell.popen("exit 3").close() == 3 << 8
-    assert _shell.popen("sleep 0").close() is None
-    assert _shell.popen("sleep 0")._proc._line is not None
+    assert _popen.popen("exit 3").close() == 3 << 8
+    assert _popen.popen("sleep 0").close() is None
+    assert _popen.popen("sleep 0")._proc._line is not None
 
 
 @pytest.mark.parametrize("arguments", [(b"x",), ("x", "rw"), ("x", "r", 0), ("x", "r", None)])
 def test_popen_refuses_what_the_standard_one_refuses(arguments: tuple) -> None:
     with pytest.raises(Exception) as ours:
-        _shell.popen(*arguments)
+        _popen.popen(*arguments)
     with pytest.raises(Exception) as theirs:
         os.popen(*arguments)
     assert (ours.type, str(ours.value)) == (theirs.type, str(theirs.value))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ._diagnose import diagnose as diagnose
     from ._install import install as install
     from ._install import uninstall as uninstall
-    from ._shell import popen as popen
+    from ._popen import popen as popen
     from ._shell import system as system
 
 __all__ = [
@@ -54,7 +54,7 @@ _MODULES = frozenset(("anyio", "asyncio", "bench", "pty", "subprocess", "trio"))
 _FUNCTIONS = {
     "diagnose": "._diagnose",
     "install": "._install",
-    "popen": "._shell",
+    "popen": "._popen",
     "system": "._shell",
     "uninstall": "._install",
 }

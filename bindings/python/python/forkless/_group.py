@@ -15,9 +15,13 @@ import select
 import signal
 import threading
 import time
-from typing import Any, Callable, List, Optional
 
 from ._native import Child
+
+# Not from `typing`, whose import takes as long as that of `subprocess`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, Optional
 
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 
@@ -102,19 +106,7 @@ class Leader:
     def _ends_within(self, timeout: Optional[float]) -> bool:
         if self.child.pidfd != -1:
             return _readable(self.child.pidfd, timeout)
-        end = None if timeout is None else time.monotonic() + timeout
-        pause = 0.001
-        while True:
-            try:
-                options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-                if os.waitid(os.P_PID, self.child.pid, options) is not None:
-                    return True
-            except ChildProcessError:
-                return True
-            if end is not None and time.monotonic() >= end:
-                return False
-            time.sleep(pause)
-            pause = min(pause * 2, 0.05)
+        return _look_for_end(self.child.pid, timeout)
 
     def wait_without_lock(self, timeout: Optional[float]) -> bool:
         """Waits until the child can be reaped, and kills it at its deadline. False when the time is
@@ -169,24 +161,77 @@ class Leader:
         self.entry[2] = None
 
 
+def wait_for_end(pid: int, timeout: Optional[float]) -> bool:
+    """Waits for a child that nobody has reaped, and does not reap it. False when the time is over.
+
+    Other greenlets run meanwhile, where gevent or eventlet have put theirs into the modules.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return _look_for_end(pid, timeout)
+    try:
+        return _readable(pidfd, timeout)
+    finally:
+        os.close(pidfd)
+
+
+def _look_for_end(pid: int, timeout: Optional[float]) -> bool:
+    end = None if timeout is None else time.monotonic() + timeout
+    pause = 0.001
+    while True:
+        try:
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, pid, options) is not None:
+                return True
+        except ChildProcessError:
+            return True
+        if end is not None and time.monotonic() >= end:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)
+
+
 def _readable(fd: int, timeout: Optional[float]) -> bool:
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        # One call takes no more than 2**31 milliseconds.
+        part = None if left is None else min(left, 1e6)
+        if _is_readable_within(fd, part):
+            return True
+        if part is not None and part == left:
+            return False
+
+
+def _is_readable_within(fd: int, seconds: Optional[float]) -> bool:
+    if not hasattr(select, "poll"):
+        # eventlet has taken it away.
+        return bool(select.select([fd], [], [], seconds)[0])
     poller = select.poll()
     poller.register(fd, select.POLLIN)
-    if timeout is None:
-        return bool(poller.poll())
-    return bool(poller.poll(max(0.0, timeout) * 1000))
+    return bool(poller.poll(None if seconds is None else seconds * 1000))
 
 
 class _Watch:
     """One thread that kills the groups whose deadlines have come. It ends when it has none."""
 
     def __init__(self) -> None:
-        # Reentrant: a signal's handler may start a child with a deadline in the midst of `add`.
-        self.condition = threading.Condition(threading.RLock())
         # Lists of the moment, a number that keeps equal moments apart, and the leader or None.
         self.queue: List[List[Any]] = []
         self.serial = itertools.count()
         self.thread: Optional[threading.Thread] = None
+
+    @property
+    def condition(self) -> threading.Condition:
+        # Not made before the first deadline: by then gevent or eventlet may have put locks of their
+        # own into the module.
+        made = vars(self).get("made")
+        if made is None:
+            # Reentrant: a signal's handler may start a child with a deadline in the midst of `add`.
+            made = vars(self).setdefault("made", threading.Condition(threading.RLock()))
+        condition: threading.Condition = made
+        return condition
 
     def add(self, leader: Leader) -> None:
         assert leader.moment is not None

@@ -10,12 +10,14 @@ in a way that they report otherwise (exit code 127, say), they are called in its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import warnings
 from _thread import allocate_lock
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import (
     Any,
     Callable,
@@ -67,9 +69,9 @@ def install() -> None:
     if os.environ.get("FORKLESS") == "off":
         return
     # Every import comes before the lock: another thread may be in one, and come for the lock.
-    from .subprocess import _patches
+    from . import subprocess as ours
 
-    patches = [*_patches(), *_os_patches()]
+    patches = [*_patches_or_warning("subprocess", vars(ours)["_patches"]), *_os_patches()]
     with _lock:
         if _finder in sys.meta_path:
             return
@@ -125,18 +127,31 @@ def _apply(patches: Iterable[_Patch]) -> None:
 
 def _patch_module(module: ModuleType) -> None:
     """Changes a module of :data:`_LATER` that has been imported."""
-    try:
-        patches = _LATER[module.__name__](module)
-    except (AttributeError, ImportError) as error:
-        # The program is to run all the same.
-        import warnings
-
-        text = "%s stays as it is, since it is not as expected: %s"
-        warnings.warn(text % (module.__name__, error), ForklessWarning, stacklevel=2)
-        return
+    patches = _patches_or_warning(module.__name__, lambda: _LATER[module.__name__](module))
     with _lock:
         if _finder in sys.meta_path:
             _apply(patches)
+
+
+def _patches_or_warning(name: str, patches: Callable[[], List[_Patch]]) -> List[_Patch]:
+    """What `patches` gives. Nothing, and a warning, if the module is not as expected: the program
+    is to run all the same."""
+    try:
+        return patches()
+    except (AttributeError, ImportError) as error:
+        text = "%s stays as it is, since it is not as expected: %s"
+        warnings.warn(text % (name, error), ForklessWarning, stacklevel=3)
+        return []
+
+
+def _named(function: Any, like: Any, module: str) -> Any:
+    """The function with the names of what it takes the place of. pickle stores a function by them,
+    and loads whatever has them."""
+    function.__name__, function.__qualname__ = like.__name__, like.__qualname__
+    function.__module__ = module
+    function.__doc__ = like.__doc__
+    function.__annotations__ = getattr(like, "__annotations__", {})
+    return function
 
 
 class _Finder:
@@ -210,19 +225,18 @@ def _multiprocessing_patches(util: ModuleType) -> List[_Patch]:
         # A debugger follows children by that.
         if vars(subprocess)["_fork_exec_is_patched"]():
             return standard(path, args, passfds)
-        try:
+        child = None
+        with contextlib.suppress(StepError):
             child = _start(
                 [os.fsencode(word) for word in args],
                 [os.fsencode(path)],
                 keep=sorted(map(int, passfds)),
                 close_fds=True,
             )
-        except StepError:
-            # Its child ends with exit code 255.
-            return standard(path, args, passfds)
-        return child
+        # After a failed start its child ends with exit code 255.
+        return standard(path, args, passfds) if child is None else child
 
-    return [(util, "spawnv_passfds", spawnv_passfds)]
+    return [(util, "spawnv_passfds", _named(spawnv_passfds, standard, util.__name__))]
 
 
 def _start(
@@ -262,11 +276,15 @@ def _os_patches() -> List[_Patch]:
     from ._shell import system
 
     return [
-        (os, "system", system),
+        (os, "system", _named(_copy(system), os.system, "os")),
         (os, "posix_spawn", _posix_spawn_in_place_of(os.posix_spawn, _as_it_stands)),
         (os, "posix_spawnp", _posix_spawn_in_place_of(os.posix_spawnp, _along_path)),
         (os, "_spawnvef", _spawnvef_in_place_of(vars(os)["_spawnvef"])),
     ]
+
+
+def _copy(function: Any) -> Any:
+    return FunctionType(function.__code__, function.__globals__)
 
 
 def _as_it_stands(file: bytes) -> Optional[List[bytes]]:
@@ -297,16 +315,17 @@ def _posix_spawn_in_place_of(
         path, argv, env = arguments
         if not isinstance(argv, (list, tuple)) or not argv or not argv[0]:
             return standard(path, argv, env, **options)
-        try:
+        executables = None
+        # What is wrong with the arguments, the standard function says: behind the clause, so that
+        # its error has no other for a context.
+        with contextlib.suppress(AttributeError, TypeError, UnicodeError):
             file = os.fsencode(path)
             words = [os.fsencode(word) for word in argv]
             variables = [
                 os.fsencode(name) + b"=" + os.fsencode(value) for name, value in env.items()
             ]
             names = [os.fsencode(name) for name in env]
-        except (AttributeError, TypeError, UnicodeError):
-            return standard(path, argv, env, **options)
-        executables = candidates(file)
+            executables = candidates(file)
         if (
             executables is None
             or not all(map(_is_name, names))
@@ -317,12 +336,12 @@ def _posix_spawn_in_place_of(
         try:
             return _start(words, executables, env=variables, **start)
         except StepError as error:
-            raise OSError(error.errno, os.strerror(error.errno), path) from None
+            number = error.errno
+        raise OSError(number, os.strerror(number), path)
 
-    posix_spawn.__name__ = posix_spawn.__qualname__ = standard.__name__
-    posix_spawn.__doc__ = standard.__doc__
     posix_spawn.__wrapped__ = standard  # type: ignore[attr-defined]
-    return posix_spawn
+    named: Callable[..., int] = _named(posix_spawn, standard, "os")
+    return named
 
 
 def _is_name(name: bytes) -> bool:
@@ -386,39 +405,48 @@ def _known_actions(actions: object) -> Optional[List[Tuple[int, int]]]:
 def _spawnvef_in_place_of(standard: Callable[..., int]) -> Callable[..., int]:
     """What `os.spawnv` and its like call: a fork and an exec."""
 
+    def start(
+        file: Any, args: Any, env: Optional[Mapping[Any, Any]], func: Callable[..., Any]
+    ) -> Optional[int]:
+        """The child's number. None, or an error, for what only the standard function knows."""
+        name = os.fsencode(file)
+        words = [os.fsencode(word) for word in args]
+        variables = None
+        if env is not None:
+            pairs = [(os.fsencode(key), os.fsencode(value)) for key, value in env.items()]
+            if not all(_is_name(key) for key, _ in pairs):
+                return None
+            variables = [key + b"=" + value for key, value in pairs]
+        searches = func in (os.execvp, os.execvpe) and not os.path.dirname(name)
+        executables = [name]
+        if searches:
+            # The path of the environment that the program gets, as os.execvpe has it.
+            directories = os.get_exec_path(cast(Any, env))
+            executables = [os.path.join(os.fsencode(where), name) for where in directories]
+        known = searches or func in (os.execv, os.execve, os.execvp, os.execvpe)
+        correct = isinstance(args, (tuple, list)) and words and words[0]
+        if not known or not correct:
+            return None
+        sys.audit("os.exec", file, args, env)
+        return _start(words, executables, env=variables)
+
     def _spawnvef(
         mode: int, file: Any, args: Any, env: Optional[Mapping[Any, Any]], func: Callable[..., Any]
     ) -> int:
-        try:
-            name = os.fsencode(file)
-            words = [os.fsencode(word) for word in args]
-            variables = None
-            if env is not None:
-                pairs = [(os.fsencode(key), os.fsencode(value)) for key, value in env.items()]
-                if not all(_is_name(key) for key, _ in pairs):
-                    return standard(mode, file, args, env, func)
-                variables = [key + b"=" + value for key, value in pairs]
-            searches = func in (os.execvp, os.execvpe) and not os.path.dirname(name)
-            executables = [name]
-            if searches:
-                # The path of the environment that the program gets, as os.execvpe has it.
-                directories = os.get_exec_path(cast(Any, env))
-                executables = [os.path.join(os.fsencode(where), name) for where in directories]
-            known = searches or func in (os.execv, os.execve, os.execvp, os.execvpe)
-            correct = isinstance(args, (tuple, list)) and words and words[0]
-            if not known or not correct:
-                return standard(mode, file, args, env, func)
-            sys.audit("os.exec", file, args, env)
-            pid = _start(words, executables, env=variables)
-        except (AttributeError, StepError, TypeError, ValueError):
-            # With an exec that fails, its child ends with exit code 127.
+        pid = None
+        # With an exec that fails, its child ends with exit code 127. Behind the clause, so that an
+        # error has no other for a context.
+        with contextlib.suppress(AttributeError, StepError, TypeError, ValueError):
+            pid = start(file, args, env, func)
+        if pid is None:
             return standard(mode, file, args, env, func)
         if mode == os.P_NOWAIT:
             return pid
         _, status = os.waitpid(pid, 0)
         return os.waitstatus_to_exitcode(status)
 
-    return _spawnvef
+    named: Callable[..., int] = _named(_spawnvef, standard, "os")
+    return named
 
 
 # Terminals
@@ -429,11 +457,12 @@ def _pty_patches(module: ModuleType) -> List[_Patch]:
 
     names = vars(module)
 
-    def spawn(argv: Any, master_read: Any = names["_read"], stdin_read: Any = names["_read"]) -> int:
+    read = names["_read"]
+
+    def spawn(argv: Any, master_read: Any = read, stdin_read: Any = read) -> int:
         return spawn_with(argv, master_read, stdin_read, names["fork"], names)
 
-    spawn.__doc__ = module.spawn.__doc__
-    return [(module, "spawn", spawn)]
+    return [(module, "spawn", _named(spawn, module.spawn, module.__name__))]
 
 
 def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
@@ -459,11 +488,13 @@ def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
             )
         # Its child has those of them that stay open over an exec.
         keep = [fd for fd in pass_fds if _is_inheritable(fd)]
-        try:
-            pid, fd, words = start_process(argv, cwd, env, echo, None, dimensions, keep)
-        except OSError:
+        started = None
+        with contextlib.suppress(OSError):
+            started = start_process(argv, cwd, env, echo, None, dimensions, keep)
+        if started is None:
             # Its errors have texts of their own.
             return standard.__get__(None, cls)(argv, cwd, env, echo, None, dimensions, pass_fds)
+        pid, fd, words = started
         child = cls(pid, fd)
         child.argv = words
         if env is not None:
@@ -472,8 +503,8 @@ def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
             child.launch_dir = cwd
         return child
 
-    spawn.__doc__ = standard.__func__.__doc__
-    return [(process, "spawn", classmethod(spawn))]
+    named = _named(spawn, standard.__func__, process.__module__)
+    return [(process, "spawn", classmethod(named))]
 
 
 def _is_inheritable(fd: int) -> bool:

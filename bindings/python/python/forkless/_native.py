@@ -7,9 +7,13 @@ under it. Both carry out what they are told; searches, defaults and messages are
 from __future__ import annotations
 
 import os
-from typing import Optional, Sequence, Tuple
 
 from . import _forkless
+
+# Not from `typing`, whose import takes as long as that of `subprocess`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Sequence, Tuple
 
 __all__ = ["Child", "StepError", "spawn"]
 

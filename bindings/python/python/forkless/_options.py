@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from collections.abc import Mapping
 
 from ._native import StepError
+
+# Not from `typing`, whose import takes as long as that of `subprocess`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 # RLIM_INFINITY as the kernel has it. Python's module `resource` has -1.
 _UNLIMITED = 2**64 - 1
@@ -113,7 +118,13 @@ def _rlimits(options: Options, value: Any) -> None:
             raise ValueError(
                 "rlimits: resource %d needs (soft, hard) or one number, not %r" % (resource, limit)
             ) from None
-        limits.append((resource, _limit(resource, soft), _limit(resource, hard)))
+        soft, hard = _limit(resource, soft), _limit(resource, hard)
+        if soft > hard:
+            raise ValueError(
+                "rlimits: the soft limit of resource %d is above the hard one: %r"
+                % (resource, limit)
+            )
+        limits.append((resource, soft, hard))
     options.native["rlimits"] = limits
 
 
@@ -173,14 +184,24 @@ def _fds(options: Options, value: Any) -> None:
         elif hasattr(parent, "fileno"):
             number = parent.fileno()
         else:
-            number = _within("fds: the descriptor for %d" % child, parent, -1, 2**31 - 1)
+            number = parent
+        if parent is not None:
+            # -1 would close the number, as None does: it is a mistake more often than not.
+            number = _within("fds: the descriptor for %d" % child, number, 0, 2**31 - 1)
         options.fds.append((child, number))
 
 
 def _deadline(options: Options, value: Any) -> None:
-    seconds = float(value)
+    text = "deadline must be a number of seconds from the start, not %r" % (value,)
+    # float() would read a text.
+    if not hasattr(type(value), "__float__") and not hasattr(type(value), "__index__"):
+        raise TypeError(text)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise ValueError(text) from None
     if not seconds >= 0:
-        raise ValueError("deadline must be a number of seconds from the start, not %r" % (value,))
+        raise ValueError(text)
     options.deadline = seconds
 
 

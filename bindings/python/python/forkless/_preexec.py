@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Set, Tuple
+# Not from `typing`, whose import takes as long as that of `subprocess`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Set, Tuple
+
 
 # Names that such a function calls, with what does the same without a fork.
 _INSTEAD: Tuple[Tuple[Tuple[str, ...], str], ...] = (

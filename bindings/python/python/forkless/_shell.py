@@ -2,8 +2,8 @@
 
 Most lines that programs give to a shell are a command with its arguments. Starting it directly
 saves the shell's exec, some half a millisecond. Crate `forkless` proves which lines are so (guide:
-"Lines without a shell"); every other line goes to the shell. Here are `system` and `popen`, and
-what `Popen(shell=True)` asks.
+"Lines without a shell"); every other line goes to the shell. Here are `system`, and what
+`Popen(shell=True)` asks.
 
 Popen is one process with one number. So it runs only lines without a shell that take one program,
 and only where its attributes are those that the line's shell would have had.
@@ -17,14 +17,17 @@ import threading
 
 # Not from `os`, where `forkless.install` puts another one.
 from posix import system as _standard_system
-from typing import TYPE_CHECKING, Any, AnyStr, List, Optional, Sequence, Tuple, Union
 
 from . import _forkless
 
+# Not from `typing`, whose import takes as long as that of `subprocess`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, AnyStr, List, Optional, Sequence, Tuple, Union
+
     _Command = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
-__all__ = ["system", "popen"]
+__all__ = ["system"]
 
 
 class Line:
@@ -214,32 +217,3 @@ def system(command: _Command) -> int:
     sys.audit("os.system", line)
     status: int = _forkless.shell_system(line)
     return status
-
-
-def popen(cmd: str, mode: str = "r", buffering: int = -1) -> os._wrap_close:
-    """`os.popen`: a stream from a line, or with mode "w" to it. Its `close` waits for the line, and
-    returns the status, or None for 0.
-
-    >>> with popen("printf 'a\\\\nb\\\\n' | sort -r") as stream:
-    ...     stream.read()
-    'b\\na\\n'
-    """
-    if not isinstance(cmd, str):
-        raise TypeError("invalid cmd type (%s, expected string)" % type(cmd))
-    if mode not in ("r", "w"):
-        raise ValueError("invalid mode %r" % mode)
-    if buffering == 0 or buffering is None:
-        raise ValueError("popen() does not support unbuffered streams")
-    from .subprocess import PIPE, Popen
-
-    reads = mode == "r"
-    process = Popen(
-        cmd,
-        shell=True,
-        text=True,
-        stdin=None if reads else PIPE,
-        stdout=PIPE if reads else None,
-        bufsize=buffering,
-    )
-    stream: Any = process.stdout if reads else process.stdin
-    return os._wrap_close(stream, process)

@@ -127,10 +127,11 @@ def spawn_with(
         def start() -> Tuple[int, int]:
             try:
                 return _start_on_path(words)
-            except OSError:
+            except Exception:
                 if otherwise is None:
                     raise
-                return otherwise()
+            # Behind the clause: what its child raises has no other error for a context.
+            return otherwise()
 
         # Only for this call: another thread may be in another one.
         names = dict(names, fork=start)

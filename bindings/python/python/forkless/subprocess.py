@@ -40,19 +40,25 @@ time. A program under a debugger that patches `_posixsubprocess.fork_exec` start
 that, too.
 """
 
+# Every import is here and none in a function: when a start comes, the program may have changed its
+# root or its user, or have no descriptor left.
 import operator
+import select
+import selectors
 import subprocess as _standard
 import sys
 import types
 
 import _posixsubprocess
 
-from . import _forkless
+from . import ForklessWarning as _ForklessWarning
+from . import _forkless, _group, _shell
 from ._native import Child as _Child
 from ._native import StepError as _StepError
 from ._options import NAMES as _OPTIONS
 from ._options import own_error as _own_error
 from ._options import take as _take_options
+from ._preexec import advice as _advice
 
 __all__ = list(_standard.__all__)
 
@@ -78,8 +84,53 @@ def _rebind(function):
     return new
 
 
+# Those of the standard module's functions: of the module itself, and of `_original` where that is
+# needed.
+_NAMESPACES = [vars(_standard)]
+
+
 def _is_standard(value):
-    return type(value) is types.FunctionType and value.__globals__ is vars(_standard)
+    """Whether it is a function of the standard module's file."""
+    return type(value) is types.FunctionType and any(
+        value.__globals__ is names for names in _NAMESPACES
+    )
+
+
+def _standard_popen():
+    """The standard class: what the module has by this name, or the base of that. None if something
+    unrelated, such as gevent's class, has taken its place."""
+    for cls in getattr(_standard.Popen, "__mro__", ()):
+        if any(map(_is_standard, vars(cls).values())):
+            return cls
+    return None
+
+
+def _is_as_its_file_has_it(popen):
+    functions = "call check_call check_output getoutput getstatusoutput list2cmdline run".split()
+    return (
+        popen is not None
+        and all(_is_standard(vars(_standard).get(name)) for name in functions)
+        and all(_is_standard(vars(popen).get(name)) for name in ("__init__", "_execute_child"))
+    )
+
+
+def _original():
+    """A second copy of the standard module. What gevent, a tracer or a test has put into the first
+    one hides the code that is needed here."""
+    module = types.ModuleType(_standard.__name__)
+    module.__file__, module.__spec__ = _standard.__file__, _standard.__spec__
+    _standard.__spec__.loader.exec_module(module)
+    _NAMESPACES.append(vars(module))
+    return module
+
+
+_model, _Base = _standard_popen(), _standard.Popen
+_source = _standard
+if not _is_as_its_file_has_it(_model):
+    _source = _original()
+    if _model is None:
+        _Base = _source.Popen
+    _model = _source.Popen
 
 
 def _adopt():
@@ -87,7 +138,8 @@ def _adopt():
     own = globals()
     for name, value in vars(_standard).items():
         if name not in own:
-            own[name] = _rebind(value) if _is_standard(value) else value
+            original = vars(_source).get(name)
+            own[name] = _rebind(original) if _is_standard(original) else value
 
 
 _adopt()
@@ -99,17 +151,18 @@ PIPE = _standard.PIPE
 SubprocessError = _standard.SubprocessError
 TimeoutExpired = _standard.TimeoutExpired
 
+_code = vars(_model)["_execute_child"].__code__
 # Of Popen._execute_child in the order of the running version.
-_STANDARD_PARAMETERS = _standard.Popen._execute_child.__code__.co_varnames[
-    1 : _standard.Popen._execute_child.__code__.co_argcount
-]
+_STANDARD_PARAMETERS = _code.co_varnames[1 : _code.co_argcount]
 _OWN_PARAMETERS = (
     "args executable preexec_fn close_fds pass_fds cwd env startupinfo creationflags shell"
     " p2cread p2cwrite c2pread c2pwrite errread errwrite"
     " restore_signals gid gids uid umask start_new_session process_group"
 ).split()
 _KNOWS_PROCESS_GROUP = "process_group" in _STANDARD_PARAMETERS
-_KNOWS_PIPESIZE = "pipesize" in (_standard.Popen.__init__.__kwdefaults__ or ())
+_KNOWS_PIPESIZE = "pipesize" in vars(_model)["__init__"].__code__.co_varnames
+if not _KNOWS_PIPESIZE:
+    import fcntl as _fcntl
 # From 3.10 and 3.11 on the standard module has these itself.
 _LATER_OPTIONS = frozenset(
     name
@@ -117,14 +170,20 @@ _LATER_OPTIONS = frozenset(
     if not known
 )
 
-# Before 3.13 every error before the exec names the directory, if one was given.
-_NAMES_DIRECTORY_ALWAYS = "noexec:chdir" not in _standard.Popen._execute_child.__code__.co_consts
+# Before 3.13 every error before the exec names the directory, and None if none was given.
+# Text alone is compared: there are bytes among the constants, and python -bb forbids to compare
+# them with it.
+_NAMES_DIRECTORY_ALWAYS = "noexec:chdir" not in [
+    constant for constant in _code.co_consts if type(constant) is str
+]
 
 _NO_FDS = ()
 _PATH_SEPARATOR = ord("/")
 _ID_MAX = 2**32 - 1
 _SINCE_3_12 = sys.version_info >= (3, 12)
 _genuine_get_exec_path = os.get_exec_path
+# No call of poll(2) or of a selector takes more than 2**31 milliseconds.
+_LONGEST_WAIT = 1e6
 # Of a pipe: buffered or not, and text.
 _FILES = (_standard.io.BufferedReader, _standard.io.FileIO, _standard.io.TextIOWrapper)
 _C_FUNCTION = type(_posixsubprocess.fork_exec)
@@ -146,6 +205,24 @@ def _fork_exec_is_patched():
         if function is not None and _is_patch(function):
             return True
     return False
+
+
+def _is_cooperative():
+    """Whether gevent, eventlet or the like have put their own waits into the standard modules. Then
+    a wait here must let other greenlets run."""
+    return type(select.select) is not types.BuiltinFunctionType
+
+
+def _with_present_selector(function):
+    """A standard `_communicate` with the selector that the program has now."""
+    if type(function) is not types.FunctionType:
+        return function
+    names = dict(function.__globals__, _PopenSelector=selectors.DefaultSelector)
+    new = types.FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+    new.__kwdefaults__ = function.__kwdefaults__
+    return new
 
 
 def _environment(env):
@@ -189,7 +266,15 @@ def _id(number, kind):
 
 
 def _c_int(number):
-    number = operator.index(number)
+    try:
+        number = operator.index(number)
+    except TypeError:
+        if sys.version_info >= (3, 10):
+            raise
+        if isinstance(number, float):
+            raise TypeError("integer argument expected, got float") from None
+        name = type(number).__name__
+        raise TypeError("an integer is required (got type %s)" % name) from None
     if -(2**31) <= number < 2**31:
         return number
     # What the conversions of the running version say (Python/getargs.c).
@@ -218,20 +303,12 @@ def _warn_of_preexec_fn(function):
     if _warned_of_preexec_fn:
         return
     _warned_of_preexec_fn = True
-    from ._preexec import advice
-
-    # To the first line that is neither here nor in the standard module.
+    # To the first line that is neither here nor in a library that starts children by this class.
     level, frame = 1, sys._getframe()
-    inside = (__file__, _standard.__file__)
-    while frame is not None and frame.f_code.co_filename in inside:
+    inside = ("forkless", "subprocess", "asyncio", "trio", "anyio")
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in inside:
         level, frame = level + 1, frame.f_back
-    _standard.warnings.warn(advice(function), _forkless_warning(), level)
-
-
-def _forkless_warning():
-    from . import ForklessWarning
-
-    return ForklessWarning
+    _standard.warnings.warn(_advice(function), _ForklessWarning, level)
 
 
 #: Class attributes, for instances that were made otherwise.
@@ -250,20 +327,43 @@ _DEFAULTS = {
     # A shell line that runs without its shell.
     "_line": None,
 }
-if not _KNOWS_PIPESIZE:
-    _DEFAULTS["pipesize"] = -1
 
 
-def _methods(standard):
-    """The methods of Popen that differ from the standard ones, around those in `standard`."""
-    standard_init = standard["__init__"]
-    standard_execute_child = standard["_execute_child"]
-    standard_handle_exitstatus = standard["_handle_exitstatus"]
-    standard_send_signal = standard["send_signal"]
-    standard_wait = standard["wait"]
-    standard_wait_within = standard["_wait"]
-    standard_communicate = standard["communicate"]
-    standard_communicate_by_selector = standard["_communicate"]
+def _method(popen, name):
+    """The method as a function, be it the class's own, an inherited one, or what a tracer or a test
+    has put in its place."""
+    value = vars(popen).get(name)
+    if type(value) is types.FunctionType:
+        return value
+    if value is None:
+
+        def method(self, *args, **kwargs):
+            # Looked up anew: a test's mock goes again.
+            return getattr(super(popen, self), name)(*args, **kwargs)
+
+        value = getattr(popen, name)
+    else:
+        bind = getattr(type(value), "__get__", None)
+
+        def method(self, *args, **kwargs):
+            bound = value if bind is None else bind(value, self, type(self))
+            return bound(*args, **kwargs)
+
+    method.__doc__ = getattr(value, "__doc__", None)
+    method.__wrapped__ = value
+    return method
+
+
+def _methods(popen):
+    """The methods of Popen that differ from those of the class, around these."""
+    standard_init = _method(popen, "__init__")
+    standard_execute_child = _method(popen, "_execute_child")
+    standard_handle_exitstatus = _method(popen, "_handle_exitstatus")
+    standard_send_signal = _method(popen, "send_signal")
+    standard_wait = _method(popen, "wait")
+    standard_wait_within = _method(popen, "_wait")
+    standard_communicate = _method(popen, "communicate")
+    standard_communicate_by_selector = _method(popen, "_communicate")
 
     def __init__(self, *args, **kwargs):
         if not _OPTIONS.isdisjoint(kwargs):
@@ -343,6 +443,9 @@ def _methods(standard):
         directory = None if cwd is None else encode(cwd)
         if gids is not None:
             gids = _groups(gids)
+        if not _SINCE_3_12:
+            restore_signals = _c_int(restore_signals)
+            start_new_session = _c_int(start_new_session)
         process_group = _c_int(process_group)
         umask = _c_int(umask)
         if gid is not None:
@@ -447,7 +550,7 @@ def _methods(standard):
             return OSError(error.errno, message)
         if error.step == "exec":
             return OSError(error.errno, message, executable)
-        if cwd is not None and (error.step == "chdir" or _NAMES_DIRECTORY_ALWAYS):
+        if _NAMES_DIRECTORY_ALWAYS or (cwd is not None and error.step == "chdir"):
             return OSError(error.errno, message, cwd)
         return OSError(error.errno, message)
 
@@ -483,8 +586,12 @@ def _methods(standard):
 
     def _wait(self, timeout):
         leader = self._leader
-        if leader is not None and self.returncode is None:
-            if not leader.wait_without_lock(timeout):
+        if self.returncode is None:
+            if leader is not None:
+                ended = leader.wait_without_lock(timeout)
+            else:
+                ended = not _is_cooperative() or _group.wait_for_end(self.pid, timeout)
+            if not ended:
                 raise TimeoutExpired(self.args, timeout)
         return standard_wait_within(self, timeout)
 
@@ -497,26 +604,40 @@ def _methods(standard):
 
     wait.__doc__ = standard_wait.__doc__
 
+    def talk(self, input, timeout):
+        """The standard communicate(). It reads a single pipe without its selector, and then no
+        other greenlet would run meanwhile."""
+        while timeout is None and _is_cooperative():
+            try:
+                return standard_communicate(self, input, _LONGEST_WAIT)
+            except TimeoutExpired:
+                input = None
+        return standard_communicate(self, input, timeout)
+
     def communicate(self, input=None, timeout=None):
         leader = self._leader
         if leader is None or leader.seconds is None:
-            answer = standard_communicate(self, input, timeout)
+            answer = talk(self, input, timeout)
             line = self._line
             if line is not None and line.quiet:
-                from ._shell import finish
-
-                answer = finish(line, *answer)
+                answer = _shell.finish(line, *answer)
             return answer
         leader.quiet = True
         try:
-            left = _unwatched(leader)
-            if left is not None and (timeout is None or left < timeout):
+            # Without a thread that kills the child at its deadline, this does.
+            while not _group.is_watching():
+                left = leader.left()
+                if left is None or (timeout is not None and timeout <= left):
+                    break
+                part = min(left, _LONGEST_WAIT)
                 try:
-                    return standard_communicate(self, input, left)
+                    return standard_communicate(self, input, part)
                 except TimeoutExpired:
+                    input, timeout = None, None if timeout is None else timeout - part
+                if part == left:
                     leader.expire()
-                input, timeout = None, None if timeout is None else timeout - left
-            output, errors = standard_communicate(self, input, timeout)
+                    break
+            output, errors = talk(self, input, timeout)
         finally:
             leader.quiet = False
         if leader.expired:
@@ -527,6 +648,9 @@ def _methods(standard):
 
     def _communicate(self, input, endtime, orig_timeout):
         out, err = self.stdout, self.stderr
+        if _is_cooperative():
+            by_selector = _with_present_selector(standard_communicate_by_selector)
+            return by_selector(self, input, endtime, orig_timeout)
         if (
             endtime is not None
             or input
@@ -552,27 +676,22 @@ def _methods(standard):
         return output, errors
 
     if not _KNOWS_PIPESIZE:
-        standard_get_handles = standard["_get_handles"]
+        standard_get_handles = _method(popen, "_get_handles")
 
         def _get_handles(self, stdin, stdout, stderr):
             handles = standard_get_handles(self, stdin, stdout, stderr)
-            if self.pipesize > 0:
-                from fcntl import fcntl
-
+            size = vars(self).get("pipesize", -1)
+            if size > 0:
                 for asked, end in zip((stdin, stdout, stderr), (1, 3, 5)):
                     if asked == PIPE:
-                        fcntl(handles[end], 1031, self.pipesize)  # F_SETPIPE_SZ
+                        _fcntl.fcntl(handles[end], 1031, size)  # F_SETPIPE_SZ
             return handles
-
-    else:
-        _get_handles = standard["_get_handles"]
 
     methods = locals()
     return {
         name: methods[name]
         for name in (
             "__init__",
-            "_get_handles",
             "_execute_child",
             "_start_exception",
             "_kill_all",
@@ -582,15 +701,10 @@ def _methods(standard):
             "wait",
             "communicate",
             "_communicate",
+            "_get_handles",
         )
+        if name in methods
     }
-
-
-def _unwatched(leader):
-    """The seconds to the deadline, where no thread kills the child then."""
-    from . import _group
-
-    return None if _group.is_watching() else leader.left()
 
 
 def _tell_deadline(self, leader, output, errors):
@@ -640,8 +754,6 @@ def _connect(mapping, fds, keep):
 
 def _direct_line(self, argv, executable, pass_fds, other_options, **rest):
     """Starts the line without its shell, where that is the same: else None."""
-    from . import _shell
-
     if not _shell.may_be_direct(
         preexec_fn=None,
         pass_fds=pass_fds,
@@ -654,8 +766,6 @@ def _direct_line(self, argv, executable, pass_fds, other_options, **rest):
 
 
 def _lead(self, started, options):
-    from . import _group
-
     # The pidfd has one owner.
     child = self._child if self._child is not None else _Child(*started)
     self._leader = leader = _group.Leader(child, self._waitpid_lock, options.deadline)
@@ -664,20 +774,23 @@ def _lead(self, started, options):
         _group.watch(leader)
 
 
-class Popen(_standard.Popen):
-    __doc__ = (_standard.Popen.__doc__ or "") + (
+class Popen(_Base):
+    __doc__ = (_Base.__doc__ or "") + (
         "\n    More keyword arguments: see the module forkless.subprocess.\n    "
     )
 
 
 def _complete(popen):
     """Gives our Popen the standard methods with this module's names, and its own."""
-    for name, value in vars(_standard.Popen).items():
+    inherited = {}
+    for cls in reversed(popen.__mro__[1:]):
+        inherited.update(vars(cls))
+    for name, value in inherited.items():
         if _is_standard(value):
             setattr(popen, name, _rebind(value))
     for name, value in _DEFAULTS.items():
         setattr(popen, name, value)
-    for name, value in _methods(vars(popen)).items():
+    for name, value in _methods(popen).items():
         value.__qualname__ = "Popen." + name
         setattr(popen, name, value)
 
@@ -691,8 +804,6 @@ def _running(standard):
     def run(*popenargs, **kwargs):
         if not kwargs.get("shell"):
             return standard(*popenargs, **kwargs)
-        from . import _shell
-
         # It talks to the child by communicate() alone.
         with _shell.read_to_end():
             return standard(*popenargs, **kwargs)
@@ -700,6 +811,9 @@ def _running(standard):
     run.__wrapped__ = standard
     run.__doc__ = standard.__doc__
     run.__qualname__ = "run"
+    # Where pickle looks for it, and where it is.
+    run.__module__ = standard.__module__
+    run.__kwdefaults__ = getattr(standard, "__kwdefaults__", None)
     return run
 
 
@@ -707,11 +821,17 @@ run = _running(run)
 
 
 def _patches():
-    """What turns the standard module into ours, in place: (owner, name, new value) each."""
-    owner = _standard.Popen
+    """What turns the standard module into ours, in place: (owner, name, new value) each.
+
+    It raises AttributeError where another package has put a class of its own in Popen's place.
+    """
+    owner = _standard_popen()
+    if owner is None:
+        raise AttributeError("%r has taken the place of its Popen" % (_standard.Popen,))
     patches = [(owner, name, value) for name, value in _DEFAULTS.items()]
-    for name, value in _methods(vars(owner)).items():
+    for name, value in _methods(owner).items():
         value.__qualname__ = "Popen." + name
+        value.__module__ = owner.__module__
         patches.append((owner, name, value))
     patches.append((_standard, "run", _running(_standard.run)))
     return patches
