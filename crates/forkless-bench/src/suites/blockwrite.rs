@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn a_file_is_read_by_small_buffered_writes_and_by_no_others() {
         let Some(suite) = quick(On::File) else { return };
-        // What this process read is exact; the disk's own counters are everybody's.
+        // What this thread read is exact; the disk's own counters are everybody's.
         let Some(small) = figure(&suite, "buffered", 512, "read_bytes") else {
             println!("skipped: this kernel does not account for the bytes a process reads");
             return;

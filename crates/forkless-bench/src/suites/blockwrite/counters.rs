@@ -57,10 +57,10 @@ impl Counters {
     }
 }
 
-/// `read_bytes` of proc_pid_io(5): what this process caused to be fetched from devices; `None`
-/// without task I/O accounting.
+/// `read_bytes` of proc_pid_io(5): what this thread caused to be fetched from devices; `None`
+/// without task I/O accounting. Of the thread: others of the process read meanwhile.
 pub(super) fn own_read_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/io").ok()?;
+    let text = fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok())
 }
 
