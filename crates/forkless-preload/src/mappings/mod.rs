@@ -28,16 +28,6 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     found
 }
 
-/// Whether the program has a ring of aio or io_uring ([`text::has_ring`]). Takes the lowest free
-/// descriptor for a moment.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn have_ring() -> Result<bool, AbortKind> {
-    let file = open().map_err(|_| AbortKind::NoProc)?;
-    let found = text::has_ring(&mut |into| fd::read(file, into));
-    let _ = fd::close(file);
-    found.ok_or(AbortKind::NoMaps)
-}
-
 /// Whether all mappings from `start` to `end` are private, as far as that can be told. Takes the
 /// lowest free descriptor for a moment.
 #[cfg(target_arch = "x86_64")]
