@@ -18,6 +18,10 @@ fn main() {
         "-Wl,-z,norelro",
         "-Wl,-z,noseparate-code",
         "-Wl,-z,nodelete",
+        // A function's other name goes to this library's function, even if another library with
+        // that name comes first. No table of jumps is needed for it, which would lie behind the
+        // reserve and be one more mapping of every program that speculates.
+        "-Wl,-Bsymbolic-functions",
         "-Wl,-z,noexecstack",
         "-Wl,-soname,libforkless-run.so",
     ] {
