@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use framehop::{ExplicitModuleSectionInfo, Module};
@@ -27,10 +27,9 @@ impl MappedFile {
     pub(super) fn open(pid: u32, map: &MapsLine) -> Option<Self> {
         let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", map.range.start, map.range.end);
         let path = map.path.trim_end_matches(" (deleted)");
-        let file = File::open(exact)
-            .or_else(|_| File::open(format!("/proc/{pid}/root{path}")))
-            .ok()
-            .or_else(|| File::open(path).ok().filter(|file| is_the_file_of(file, map)))?;
+        let file = open_file(exact)
+            .or_else(|| open_file(format!("/proc/{pid}/root{path}")))
+            .or_else(|| open_file(path.to_owned()).filter(|file| is_the_file_of(file, map)))?;
         Some(Self { unread: Mutex::new(Some(file)), read: OnceLock::new() })
     }
 
@@ -43,6 +42,13 @@ impl MappedFile {
             })
             .as_ref()
     }
+}
+
+/// Opens a file, and nothing else. By now the process may have anything at the path of a mapping: an
+/// open of a FIFO would wait for ever.
+fn open_file(path: String) -> Option<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
+    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
 /// Whether a file found by its path is the mapped one. File systems with anonymous devices
@@ -152,6 +158,19 @@ mod tests {
         assert_eq!(text.address_of(0x19000), Some(0x1a000));
         assert_eq!(text.address_of(0x17000), None);
         assert_eq!(text.address_of(0x66190), None);
+    }
+
+    /// Regression: a watch waited for ever where a FIFO had taken the place of a mapped file.
+    #[test]
+    fn what_has_taken_the_place_of_a_file_is_not_waited_for() {
+        let fifo = std::env::temp_dir().join(format!("forkless-fifo-{}", std::process::id()));
+        let path = fifo.to_str().expect("UTF-8").to_owned();
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("coreutils");
+        assert!(made.success());
+        let opened = open_file(path);
+        std::fs::remove_file(&fifo).expect("ours");
+        assert!(opened.is_none());
+        assert!(open_file("/proc/self/exe".to_owned()).is_some());
     }
 
     #[test]
