@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, find, trial};
+use crate::support::{FORKLESS, add_needing};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn(), &str); 4] = [
@@ -17,13 +17,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("lines::of_ruby", || both("ruby", "sites.rb"), "ruby"),
         ("lines::of_bash", || both("bash", "sites.bash"), "bash"),
     ];
-    for (name, test, interpreter) in tests {
-        let is_missing = find(interpreter).is_none();
-        if is_missing {
-            eprintln!("{name}: ignored, no {interpreter}");
-        }
-        trials.push(trial(name, test).with_ignored_flag(is_missing));
-    }
+    add_needing(trials, &tests);
 }
 
 /// The lines that are marked, as a finding shows them.

@@ -1,12 +1,11 @@
 //! Findings are under the name that users know: each program with its own, exec by exec.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, find, known_problem, skip, trial};
+use crate::support::{FORKLESS, add_needing, fixture, known_problem, report_in, skip};
 
 const TIERS: [&str; 4] = ["fentry", "tracepoints", "perf", "procfs"];
 
@@ -23,36 +22,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("names::a_remedy_for_a_watched_command_starts_that_command", commands, "sh"),
         ("names::a_name_of_any_bytes_breaks_nothing", any_bytes, "bash"),
     ];
-    for (name, test, needs) in tests {
-        let missing = find(needs).is_none();
-        if missing {
-            eprintln!("{name}: ignored, no {needs}");
-        }
-        trials.push(trial(name, test).with_ignored_flag(missing));
-    }
-}
-
-pub(crate) fn fixture(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose").join(name);
-    path.canonicalize().expect("it is there").to_string_lossy().into_owned()
-}
-
-/// The report of a tier; `None` if this machine does not have the tier.
-fn report(tier: &str, command: &[&str]) -> Option<Value> {
-    let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--min-share", "0", "--tier", tier, "--"])
-        .args(command)
-        .stdin(Stdio::null())
-        .output()
-        .expect("forkless runs");
-    if output.status.code() == Some(3) {
-        return None;
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last = text.lines().last().unwrap_or_default();
-    Some(serde_json::from_str(last).unwrap_or_else(|error| {
-        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr));
-    }))
+    add_needing(trials, &tests);
 }
 
 /// The findings about forks of much memory to start /bin/true.
@@ -68,10 +38,7 @@ fn forks(report: &Value) -> Vec<&Value> {
 #[track_caller]
 fn is_called(command: &[&str], name: &str) {
     for tier in TIERS {
-        let Some(report) = report(tier, command) else {
-            skip(format!("no tier {tier} here"));
-            continue;
-        };
+        let Some(report) = report_in(tier, command) else { continue };
         let found = forks(&report);
         if found.is_empty() && tier == "procfs" {
             // Between fork and exec there is so little time that a sampler may never be there.
@@ -126,7 +93,7 @@ fn behind_sudo() {
 fn in_namespaces() {
     let program = known_problem().expect("checked before").to_string_lossy();
     let inside = ["unshare", "--pid", "--fork", "--mount-proc", &program, "forkexec", "10", "64"];
-    let Some(report) = report("tracepoints", &inside) else { return skip("no BPF here") };
+    let Some(report) = report_in("tracepoints", &inside) else { return };
     let found = forks(&report);
     assert_eq!(found.len(), 1, "{report}");
     assert_eq!(found[0]["process"]["name"], "known_problem", "{report}");
@@ -137,10 +104,7 @@ fn renamed() {
     let line = "$m = 'x' x (64 << 20); for (1 .. 10) { $0 = qq(worker: job $_); \
                 $c = fork // die; exec '/bin/true' if !$c; waitpid $c, 0 }";
     for tier in ["tracepoints", "perf"] {
-        let Some(report) = report(tier, &["perl", "-e", line]) else {
-            skip(format!("no tier {tier} here"));
-            continue;
-        };
+        let Some(report) = report_in(tier, &["perl", "-e", line]) else { continue };
         let found = forks(&report);
         let names: Vec<&Value> = found.iter().map(|finding| &finding["process"]["name"]).collect();
         assert_eq!(names, ["worker"], "{tier}: {report}");
@@ -153,9 +117,7 @@ fn commands() {
     let start = fixture("start.sh");
     for (mode, before) in [("forkexec", "forkless run -- "), ("getppid", "forkless diagnose -- ")] {
         let count = if mode == "getppid" { "1000000" } else { "10" };
-        let Some(report) = report("tracepoints", &[&start, &program, mode, count, "64"]) else {
-            return skip("no BPF here");
-        };
+        let Some(report) = report_in("tracepoints", &[&start, &program, mode, count, "64"]) else { return };
         let findings = report["findings"].as_array().expect("a list");
         let finding = findings.iter().find(|finding| finding["process"]["name"] == "known_problem");
         let finding = finding.unwrap_or_else(|| panic!("{report}"));

@@ -1,12 +1,9 @@
 //! Storms of short programs: found with who starts them, and a remedy that fits and works.
 
-use std::process::{Command, Stdio};
-
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::names::fixture;
-use crate::support::{FORKLESS, find, of_kind, skip, trial};
+use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
@@ -17,31 +14,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("storms::make_with_a_shell_for_each_line", make, "make"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
-    for (name, test, needs) in tests {
-        let missing = find(needs).is_none();
-        if missing {
-            eprintln!("{name}: ignored, no {needs}");
-        }
-        trials.push(trial(name, test).with_ignored_flag(missing));
-    }
-}
-
-/// The least share is 0: on a busy machine a watch is long, and a storm is a small part of it.
-fn report(tier: &str, command: &[&str]) -> Option<Value> {
-    let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--min-share", "0", "--tier", tier, "--"])
-        .args(command)
-        .stdin(Stdio::null())
-        .output()
-        .expect("forkless runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    match output.status.code() {
-        Some(3) => {
-            skip(format!("no tier {tier} here"));
-            None
-        }
-        _ => Some(serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON")),
-    }
+    add_needing(trials, &tests);
 }
 
 #[track_caller]
@@ -62,14 +35,14 @@ fn is_quiet(report: &Value) {
 /// A script with 2,000 `$(date)` was told to start programs with posix_spawn.
 fn script() {
     for tier in ["tracepoints", "perf"] {
-        let Some(found) = report(tier, &[&fixture("dates.sh")]) else { continue };
+        let Some(found) = report_in(tier, &[&fixture("dates.sh")]) else { continue };
         storm(&found, 600, "dates.sh starts 600 short programs", "printf '%(%F %T)T' for date");
         let told = found["findings"].to_string();
         assert!(!told.contains("posix_spawn"), "a shell cannot be changed: {told}");
         let finding = of_kind(&found, "start_storm");
         assert!(finding["remedy"].to_string().contains("${path##*/} for basename"), "{finding}");
         // The remedy, applied.
-        let Some(mended) = report(tier, &[&fixture("dates_by_bash.sh")]) else { continue };
+        let Some(mended) = report_in(tier, &[&fixture("dates_by_bash.sh")]) else { continue };
         assert_eq!(mended["starts"]["programs"], 0, "{mended}");
         is_quiet(&mended);
     }
@@ -77,7 +50,7 @@ fn script() {
 
 fn xargs() {
     let run =
-        |options: &str| report("tracepoints", &["sh", "-c", &format!("seq 200 | xargs {options} true")]);
+        |options: &str| report_in("tracepoints", &["sh", "-c", &format!("seq 200 | xargs {options} true")]);
     let Some(found) = run("-n1") else { return };
     storm(&found, 200, "xargs starts 200 short programs", "leave -n1 out");
     let Some(mended) = run("") else { return };
@@ -88,7 +61,7 @@ fn find_exec() {
     // A directory with many files, which no other test changes.
     let run = |end: &str| {
         let line = format!("find /proc/self/ -maxdepth 1 -exec true {{}} {end}");
-        report("tracepoints", &["sh", "-c", &line])
+        report_in("tracepoints", &["sh", "-c", &line])
     };
     let Some(found) = run("\\;") else { return };
     let count = of_kind(&found, "start_storm")["count"].as_u64().expect("a count");
@@ -106,11 +79,11 @@ fn make() {
         let started = make.flat_map(|starter| starter["started"].as_array().expect("a list").clone());
         started.filter(|one| one[0] == "sh").map(|one| one[1].as_u64().expect("a count")).sum()
     };
-    let Some(found) = report("tracepoints", &["make", "-f", &recipes]) else { return };
+    let Some(found) = report_in("tracepoints", &["make", "-f", &recipes]) else { return };
     assert_eq!(shells(&found), 180, "{}", found["starts"]);
     let finding = of_kind(&found, "start_storm");
     assert!(finding["remedy"].to_string().contains(".ONESHELL"), "{finding}");
-    let Some(mended) = report("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
+    let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
     assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
 }
 
@@ -121,7 +94,7 @@ fn quiet() {
         &[&program, "spawn", "300", "16"],
         &[&program, "vfork", "300", "16"],
     ] {
-        let Some(found) = report("tracepoints", command) else { return };
+        let Some(found) = report_in("tracepoints", command) else { return };
         is_quiet(&found);
     }
 }

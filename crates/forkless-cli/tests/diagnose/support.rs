@@ -198,6 +198,44 @@ pub(crate) fn skips() -> Vec<String> {
     SKIPS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
+/// Tests with what each of them needs on this machine.
+pub(crate) fn add_needing(trials: &mut Vec<Trial>, tests: &[(&str, fn(), &str)]) {
+    for &(name, test, needs) in tests {
+        let missing = find(needs).is_none();
+        if missing {
+            eprintln!("{name}: ignored, no {needs}");
+        }
+        trials.push(trial(name, test).with_ignored_flag(missing));
+    }
+}
+
+/// A file of `fixtures/diagnose`.
+pub(crate) fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose").join(name);
+    path.canonicalize().expect("it is there").to_string_lossy().into_owned()
+}
+
+/// The report of a tier about a command; `None`, and a skip, if this machine does not have the tier.
+/// The least share is 0: on a busy machine a watch is long, and a finding is a small part of it.
+#[track_caller]
+pub(crate) fn report_in(tier: &str, command: &[&str]) -> Option<Value> {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--min-share", "0", "--tier", tier, "--"])
+        .args(command)
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    if output.status.code() == Some(3) {
+        skip(format!("no tier {tier} here"));
+        return None;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    Some(serde_json::from_str(last).unwrap_or_else(|error| {
+        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    }))
+}
+
 /// A test that fails by a panic.
 pub(crate) fn trial(name: &str, test: fn()) -> Trial {
     Trial::test(name, move || {
