@@ -299,16 +299,16 @@ fn without_library(mut environment: EnvironmentEntries) -> EnvironmentEntries {
 /// What both methods share.
 struct Stage<'a> {
     spec: &'a Spec,
-    /// Of runs with the library, before their launcher changes it.
+    /// The environment of runs with the library, before their launcher changes it.
     environment: EnvironmentEntries,
-    /// Of plain runs.
+    /// The environment of plain runs.
     plain: EnvironmentEntries,
     records: PrivateDirectory,
     outputs: Option<(Outputs, PrivateDirectory)>,
     watcher: Watcher,
-    /// Of plain runs, and of those with the library.
+    /// The ends of plain runs, then the ends of runs with the library.
     ends: [Vec<End>; 2],
-    /// Of all runs with the library, that of the warm-up first.
+    /// Reports of all runs with the library. The warm-up is the first.
     reports: Vec<Report>,
     /// Names of processes that runs have left behind.
     left: Vec<String>,

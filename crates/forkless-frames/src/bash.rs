@@ -147,11 +147,10 @@ mod tests {
 
     #[test]
     fn a_process_that_lies_gets_an_answer() {
-        crate::lies::tell(|memory, lies| {
-            let process = Process { pid: std::process::id(), mappings: Vec::new() };
+        crate::lies::tell(|process, memory, lies| {
             let (line_number, global_variables, dollar_vars) = (lies.start, lies.start + 8, lies.start + 16);
             let bash = Bash { line_number, last_line_number: None, global_variables, dollar_vars };
-            bash.frames(&process, memory, process.pid, 48)
+            bash.frames(process, memory, process.pid, 48)
         });
     }
 }

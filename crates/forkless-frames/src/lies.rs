@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::memory::Memory;
+use crate::process::Process;
 use crate::{Frame, Why};
 
 const WORDS: usize = 512;
@@ -11,8 +12,9 @@ const LIES: u64 = 400;
 const BYTES: usize = 256 << 10;
 
 /// Has `read` look at many such memories. It must come back each time, within its allowance.
-pub(crate) fn tell(read: impl Fn(&Memory, Range<u64>) -> Result<Vec<Frame>, Why>) {
-    let memory = Memory::open(std::process::id()).expect("we may read ourselves");
+pub(crate) fn tell(read: impl Fn(&Process, &Memory, Range<u64>) -> Result<Vec<Frame>, Why>) {
+    let process = Process { pid: std::process::id(), mappings: Vec::new() };
+    let memory = Memory::open(process.pid).expect("we may read ourselves");
     let mut lies = vec![0_u64; WORDS];
     let start = lies.as_ptr().addr() as u64;
     let range = start..start + 8 * WORDS as u64;
@@ -33,7 +35,7 @@ pub(crate) fn tell(read: impl Fn(&Memory, Range<u64>) -> Result<Vec<Frame>, Why>
         }
         std::hint::black_box(&mut lies);
         memory.allow_bytes(BYTES);
-        if let Ok(frames) = read(&memory, range.clone()) {
+        if let Ok(frames) = read(&process, &memory, range.clone()) {
             assert!(frames.len() <= 48, "{} frames", frames.len());
         }
     }

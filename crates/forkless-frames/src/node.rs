@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_process_that_lies_gets_an_answer() {
-        crate::lies::tell(|memory, lies| {
+        crate::lies::tell(|_, memory, lies| {
             let layout = Layout {
                 exits: vec![0, 2, 6],
                 entries: vec![4, 10],

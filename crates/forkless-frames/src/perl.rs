@@ -228,12 +228,16 @@ mod tests {
 
     #[test]
     fn a_process_that_lies_gets_an_answer() {
-        crate::lies::tell(|memory, lies| {
-            let process = Process { pid: 1, mappings: Vec::new() };
+        crate::lies::tell(|process, memory, lies| {
             let (operation, statement, contexts) = (lies.start, lies.start + 8, lies.start + 16);
-            drop(Perl::Plain { operation, statement, contexts }.frames(&process, memory, 1, 48));
+            drop(Perl::Plain { operation, statement, contexts }.frames(process, memory, process.pid, 48));
             let interpreter = lies.start;
-            Perl::Threaded { interpreter, statement: 208, contexts: 224 }.frames(&process, memory, 1, 48)
+            Perl::Threaded { interpreter, statement: 208, contexts: 224 }.frames(
+                process,
+                memory,
+                process.pid,
+                48,
+            )
         });
     }
 }

@@ -338,12 +338,11 @@ mod tests {
 
     #[test]
     fn a_process_that_lies_gets_an_answer() {
-        crate::lies::tell(|memory, lies| {
-            let process = Process { pid: std::process::id(), mappings: Vec::new() };
+        crate::lies::tell(|process, memory, lies| {
             for layout in [UP_TO_3_9, IN_3_10, IN_3_11] {
-                drop(Python { runtime: lies.start, layout }.frames(&process, memory, process.pid, 48));
+                drop(Python { runtime: lies.start, layout }.frames(process, memory, process.pid, 48));
             }
-            Python { runtime: lies.start, layout: IN_3_12 }.frames(&process, memory, process.pid, 48)
+            Python { runtime: lies.start, layout: IN_3_12 }.frames(process, memory, process.pid, 48)
         });
     }
 

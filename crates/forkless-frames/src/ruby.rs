@@ -245,12 +245,11 @@ mod tests {
 
     #[test]
     fn a_process_that_lies_gets_an_answer() {
-        crate::lies::tell(|memory, lies| {
-            let process = Process { pid: std::process::id(), mappings: Vec::new() };
+        crate::lies::tell(|process, memory, lies| {
             for layout in [IN_2_7, IN_3_1, IN_4_0] {
-                drop(Ruby { vm: lies.start, layout }.frames(&process, memory, process.pid, 48));
+                drop(Ruby { vm: lies.start, layout }.frames(process, memory, process.pid, 48));
             }
-            Ruby { vm: lies.start, layout: IN_3_4 }.frames(&process, memory, process.pid, 48)
+            Ruby { vm: lies.start, layout: IN_3_4 }.frames(process, memory, process.pid, 48)
         });
     }
 

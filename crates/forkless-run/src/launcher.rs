@@ -53,7 +53,7 @@ pub struct Launcher {
     argv: Vec<OsString>,
     settings: Settings,
     environment: EnvironmentEntries,
-    library: Option<PathBuf>,
+    preloading: Option<PathBuf>,
 }
 
 impl Launcher {
@@ -69,13 +69,13 @@ impl Launcher {
     ) -> io::Result<Launcher> {
         let name = argv.first().map(OsString::as_os_str).unwrap_or_default();
         let program = target::find(name, &environment)?;
-        Ok(Launcher { program, argv, settings, environment, library: None })
+        Ok(Launcher { program, argv, settings, environment, preloading: None })
     }
 
     /// Takes this library, and not the one that [`find_library`] finds.
     #[must_use]
-    pub fn library(self, path: PathBuf) -> Launcher {
-        Launcher { library: Some(path), ..self }
+    pub fn preloading(self, path: PathBuf) -> Launcher {
+        Launcher { preloading: Some(path), ..self }
     }
 
     /// The file that will be executed.
@@ -108,10 +108,10 @@ impl Launcher {
             // for it: the asked shell is never a child of the program.
             Settings { children: true, .. } => ShellKnowledge::ask(),
         };
-        let library = self.library.clone().map_or_else(find_library, library::preloadable);
+        let library = self.preloading.clone().map_or_else(find_library, library::preloadable);
         let library = library.map_err(Unloadable::Library)?;
         let target = target::examine(&self.program).map_err(Unloadable::Program)?;
-        Ok(Examined { launcher: self, library, target, shell })
+        Ok(Examined { launcher: self, preloaded: library, target, shell })
     }
 
     /// The program as it is, without the library.
@@ -175,7 +175,7 @@ impl std::error::Error for Unloadable {}
 /// A program that the library can be in.
 pub struct Examined<'l> {
     launcher: &'l Launcher,
-    library: PathBuf,
+    preloaded: PathBuf,
     target: Target,
     shell: ShellKnowledge,
 }
@@ -218,7 +218,7 @@ impl Examined<'_> {
         if settings.time_zone {
             environment::set_time_zone(&mut environment);
         }
-        environment::preload(&mut environment, &self.library);
+        environment::preload(&mut environment, &self.preloaded);
         if self.target.sanitized {
             environment::allow_another_library_first(&mut environment);
         }
@@ -418,7 +418,7 @@ mod tests {
     fn launcher(settings: Settings, entries: &[&str]) -> Launcher {
         let argv = vec!["/bin/sh".into(), "-c".into(), "exit $STATUS".into()];
         // Any file stands in for the library: nothing here is executed with it.
-        Launcher::new(argv, settings, environment(entries)).unwrap().library("/bin/sh".into())
+        Launcher::new(argv, settings, environment(entries)).unwrap().preloading("/bin/sh".into())
     }
 
     /// The options that a program would find.
@@ -498,7 +498,7 @@ mod tests {
     fn what_cannot_be_in_a_program_is_said_in_types() {
         let launcher = launcher(Settings::default(), &["FORKLESS=no"]);
         assert_eq!(launcher.switched_off(), Some(Switch::Variable));
-        let missing = launcher.library("/nonexistent/library.so".into());
+        let missing = launcher.preloading("/nonexistent/library.so".into());
         let Err(Unloadable::Library(LibraryError::Unresolved(path, error))) = missing.examine() else {
             panic!("there is no such library");
         };

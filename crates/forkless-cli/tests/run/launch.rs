@@ -189,7 +189,7 @@ fn a_caller_without_the_command_gets_the_same() {
     let settings = Settings { minimum: 1 << 20, limit_ms: 20_000, ..Settings::default() };
     let launcher =
         Launcher::new(argv, settings, EnvironmentEntries::current()).expect("the fixture is there");
-    let launcher = launcher.library(LIBRARY.clone());
+    let launcher = launcher.preloading(LIBRARY.clone());
     let mut prepared = launcher.examine().expect("dynamically linked").prepare();
     assert_eq!(prepared.warnings(), []);
     let record = RecordFile::create().expect("a record");
