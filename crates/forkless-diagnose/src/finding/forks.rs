@@ -50,20 +50,31 @@ fn started(group: &Group) -> Option<String> {
     group.programs.top(1).pop().map(|(path, _)| path)
 }
 
-/// The user's lines that were read of each program at each stack of its native code.
-fn known_lines<'a>(
-    context: &Context<'_>,
-    places: &[(&Place, &'a Group)],
-) -> HashMap<(String, Vec<Frame>), Vec<&'a [Frame]>> {
+/// A place with what findings are told apart by.
+struct Seen<'a> {
+    site: &'a Place,
+    group: &'a Group,
+    process: ProcessName,
+    native: Vec<Frame>,
+}
+
+/// A program at a stack of its native code: name, cgroup, stack.
+type NativePlace<'a> = (String, Option<&'a str>, &'a [Frame]);
+
+impl Seen<'_> {
+    fn native_place(&self) -> NativePlace<'_> {
+        (label(&self.process), self.process.cgroup.as_deref(), &self.native)
+    }
+}
+
+/// The user's lines that were read at each native place.
+fn known_lines<'a>(places: &'a [Seen<'_>]) -> HashMap<NativePlace<'a>, Vec<&'a [Frame]>> {
     let mut known: HashMap<_, Vec<&[Frame]>> = HashMap::new();
-    for (site, group) in places {
-        let lines = group.lines.most();
-        if !lines.is_empty() {
-            let process = context.name(site.program(), &group.comm);
-            let of_stack = known.entry((label(&process), context.stack(site))).or_default();
-            if !of_stack.contains(&lines) {
-                of_stack.push(lines);
-            }
+    for seen in places.iter().filter(|seen| !seen.native.is_empty()) {
+        let lines = seen.group.lines.most();
+        let of_place = known.entry(seen.native_place()).or_default();
+        if !lines.is_empty() && !of_place.contains(&lines) {
+            of_place.push(lines);
         }
     }
     known
@@ -71,29 +82,33 @@ fn known_lines<'a>(
 
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
-    let mut places: Vec<(&Place, &Group)> = context
+    let mut places: Vec<Seen<'_>> = context
         .groups
         .iter()
         .filter(|((_, found), _)| *found == outcome)
-        .map(|((site, _), group)| (site, group))
+        .map(|((site, _), group)| Seen {
+            site,
+            group,
+            process: context.name(site.program(), &group.comm),
+            // If samples show several stacks for one place, it is filed under the most frequent.
+            // The samples are too few to split counts by.
+            native: context.stack(site),
+        })
         .collect();
-    places.sort_by_key(|(site, _)| **site);
-    let lines = known_lines(context, &places);
-    for (site, group) in places {
-        let process = context.name(site.program(), &group.comm);
-        // If samples show several stacks for one place, it is filed under the most frequent.
-        // The samples are too few to split counts by.
-        let native = context.stack(site);
-        let mut stack = match lines.get(&(label(&process), native.clone())).map(Vec::as_slice) {
+    places.sort_by_key(|seen| *seen.site);
+    let known = known_lines(&places);
+    for seen in &places {
+        let (site, group) = (seen.site, seen.group);
+        let mut stack = match known.get(&seen.native_place()).map(Vec::as_slice) {
             // Not all of a place's programs were read: one that renames itself has several.
             Some([one]) => one.to_vec(),
             _ => group.lines.most().to_vec(),
         };
-        stack.extend(native);
+        stack.extend_from_slice(&seen.native);
         let starts = if stack.is_empty() { started(group) } else { None };
-        let key = (label(&process), process.cgroup.clone(), stack.clone(), starts);
+        let key = (label(&seen.process), seen.process.cgroup.clone(), stack.clone(), starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
-            process,
+            process: seen.process.clone(),
             programs: Vec::new(),
             stack,
             group: Group::default(),
