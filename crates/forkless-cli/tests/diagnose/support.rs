@@ -215,7 +215,7 @@ pub(crate) fn fixture(name: &str) -> String {
     path.canonicalize().expect("it is there").to_string_lossy().into_owned()
 }
 
-/// The report of a tier about a command; `None`, and a skip, if this machine does not have the tier.
+/// The report of a tier about a command; `None`, and a skip, if this machine lacks the tier.
 /// The least share is 0: on a busy machine a watch is long, and a finding is a small part of it.
 #[track_caller]
 pub(crate) fn report_in(tier: &str, command: &[&str]) -> Option<Value> {

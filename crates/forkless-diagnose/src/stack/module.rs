@@ -44,8 +44,8 @@ impl MappedFile {
     }
 }
 
-/// Opens a file, and nothing else. By now the process may have anything at the path of a mapping: an
-/// open of a FIFO would wait for ever.
+/// Opens a file, and nothing else. By now the process may have anything at the path of a mapping.
+/// An open of a FIFO would wait for ever.
 fn open_file(path: String) -> Option<File> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
     file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
