@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional
 
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
+#: Seconds. One call of poll(2), and so of a selector, takes no more than 2**31 milliseconds.
+LONGEST_WAIT = 1e6
 
 
 class Leader:
@@ -196,8 +198,7 @@ def _readable(fd: int, timeout: Optional[float]) -> bool:
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = None if end is None else max(0.0, end - time.monotonic())
-        # One call takes no more than 2**31 milliseconds.
-        part = None if left is None else min(left, 1e6)
+        part = None if left is None else min(left, LONGEST_WAIT)
         if _is_readable_within(fd, part):
             return True
         if part is not None and part == left:

@@ -182,8 +182,6 @@ _PATH_SEPARATOR = ord("/")
 _ID_MAX = 2**32 - 1
 _SINCE_3_12 = sys.version_info >= (3, 12)
 _genuine_get_exec_path = os.get_exec_path
-# No call of poll(2) or of a selector takes more than 2**31 milliseconds.
-_LONGEST_WAIT = 1e6
 # Of a pipe: buffered or not, and text.
 _FILES = (_standard.io.BufferedReader, _standard.io.FileIO, _standard.io.TextIOWrapper)
 _C_FUNCTION = type(_posixsubprocess.fork_exec)
@@ -609,7 +607,7 @@ def _methods(popen):
         other greenlet would run meanwhile."""
         while timeout is None and _is_cooperative():
             try:
-                return standard_communicate(self, input, _LONGEST_WAIT)
+                return standard_communicate(self, input, _group.LONGEST_WAIT)
             except TimeoutExpired:
                 input = None
         return standard_communicate(self, input, timeout)
@@ -629,7 +627,7 @@ def _methods(popen):
                 left = leader.left()
                 if left is None or (timeout is not None and timeout <= left):
                     break
-                part = min(left, _LONGEST_WAIT)
+                part = min(left, _group.LONGEST_WAIT)
                 try:
                     return standard_communicate(self, input, part)
                 except TimeoutExpired:
