@@ -177,10 +177,18 @@ pub struct Thresholds {
     pub process_share: f64,
 }
 
+impl Thresholds {
+    /// Those for a share of one CPU: pauses of 1 ms, and ten times the share of a process's time.
+    #[must_use]
+    pub fn of(share: f64) -> Self {
+        Self { share, pause_ns: 1e6, process_share: 10.0 * share }
+    }
+}
+
 impl Default for Thresholds {
-    /// 0.1 % of a CPU, pauses of 1 ms, 1 % of a process's time.
+    /// Those for 0.1 % of a CPU.
     fn default() -> Self {
-        Self { share: 0.001, pause_ns: 1e6, process_share: 0.01 }
+        Self::of(0.001)
     }
 }
 
