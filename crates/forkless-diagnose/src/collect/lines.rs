@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use forkless_frames::{Language, Limits, Reader};
 
-use super::Outcome;
-use crate::creation::{Creation, Place};
+use super::origins::OriginKey;
+use crate::creation::Creation;
 use crate::event::StackTop;
 use crate::procfs;
 use crate::stack::Frame;
@@ -34,8 +34,10 @@ const SAME_STACK: u64 = 256 << 10;
 /// How often a caller that is still in its creation is looked at again, and after what time.
 const LOOKS: usize = 60;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
-/// Children whose lines or whose end have not arrived yet.
+/// Children whose lines, or callers whose creations, have not arrived yet.
 const MAX_CHILDREN: usize = 1024;
+/// Children that have ended and whose lines have not arrived yet: few of them were read.
+const MAX_ENDED: usize = 8192;
 
 /// Lines that were read, with their children and callers.
 #[derive(Debug, Default)]
@@ -44,7 +46,7 @@ pub(crate) struct Lines {
     /// By child that has not ended yet, as far as is known.
     read: HashMap<u32, Vec<Frame>>,
     /// By child that has ended and whose lines may still come.
-    ended: HashMap<u32, (Place, Outcome)>,
+    ended: HashMap<u32, OriginKey>,
     /// By caller: readings without lines, and why the last of them had none.
     unread: HashMap<u32, Unread>,
 }
@@ -57,8 +59,8 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
-/// The frames of a creation's caller with the place that they belong to.
-type Placed = ((Place, Outcome), Vec<Frame>);
+/// The frames of a creation's caller with the origin that they belong to.
+type Placed = (OriginKey, Vec<Frame>);
 
 impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
@@ -76,12 +78,12 @@ impl Lines {
 
     /// Takes in a creation that has ended. Returns the lines that have found their creation.
     pub(super) fn ended(&mut self, creation: &Creation) -> Vec<Placed> {
-        let key = (creation.site, Outcome::of(creation));
+        let key = OriginKey::of(creation);
         let mut placed = self.take_answers();
         if let Some(frames) = self.read.remove(&creation.child) {
             placed.push((key, frames));
         } else if self.reading.is_some() {
-            make_room(&mut self.ended);
+            make_room(&mut self.ended, MAX_ENDED);
             self.ended.insert(creation.child, key);
         }
         placed
@@ -94,12 +96,12 @@ impl Lines {
                 Answer::Read { child, frames } => match self.ended.remove(&child) {
                     Some(key) => placed.push((key, frames)),
                     None => {
-                        make_room(&mut self.read);
+                        make_room(&mut self.read, MAX_CHILDREN);
                         self.read.insert(child, frames);
                     }
                 },
                 Answer::Unread { caller, language, why } => {
-                    make_room(&mut self.unread);
+                    make_room(&mut self.unread, MAX_CHILDREN);
                     let count = self.unread.get(&caller).map_or(0, |unread| unread.count) + 1;
                     self.unread.insert(caller, Unread { language: language.name(), count, why });
                 }
@@ -114,8 +116,8 @@ impl Lines {
     }
 }
 
-fn make_room<T>(children: &mut HashMap<u32, T>) {
-    if children.len() >= MAX_CHILDREN {
+fn make_room<T>(children: &mut HashMap<u32, T>, most: usize) {
+    if children.len() >= most {
         children.clear();
     }
 }
