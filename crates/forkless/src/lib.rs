@@ -2,9 +2,9 @@
 //!
 //! fork(2) copies the page tables of its caller: 10 to 30 ms a gigabyte. Each first write to a page
 //! is a fault afterwards. posix_spawn(3) does not copy, but cannot set credentials, limits or a
-//! umask, and does not say what failed. This library creates the child with `clone3(CLONE_VM)`, on a stack of its own,
-//! and can do everything in that child. Its cost grows neither with the memory of the caller, nor
-//! with the number of its open descriptors.
+//! umask, and does not say what failed. This library creates the child with `clone3(CLONE_VM)`, on
+//! a stack of its own, and can do everything in that child. Its cost grows neither with the memory
+//! of the caller, nor with the number of its open descriptors.
 //!
 //! | you have | you want |
 //! |---|---|
