@@ -152,13 +152,8 @@ mod tests {
     use super::*;
 
     fn frame(function: &str, module: &str, line: Option<u32>) -> Frame {
-        Frame {
-            function: Some(function.to_owned()),
-            offset: 0,
-            module: module.to_owned(),
-            build_id: None,
-            line,
-        }
+        let (function, module) = (Some(function.to_owned()), module.to_owned());
+        Frame { function, module, line, ..Frame::default() }
     }
 
     #[test]

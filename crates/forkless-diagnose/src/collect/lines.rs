@@ -4,7 +4,7 @@
 //! only while it waits for its child, and the first look at an interpreter reads a file of up to
 //! 100 MB. What is read counts for the child that the caller waits for, and for no other creation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -34,15 +34,15 @@ const SAME_STACK: u64 = 256 << 10;
 /// How often a caller that is still in its creation is looked at again, and after what time.
 const LOOKS: usize = 60;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
-/// Children whose lines, or callers whose creations, have not arrived yet.
+/// Children whose lines or whose end have not arrived yet.
 const MAX_CHILDREN: usize = 1024;
-/// Children that have ended and whose lines have not arrived yet: few of them were read.
-const MAX_ENDED: usize = 8192;
 
 /// Lines that were read, with their children and callers.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     reading: Option<Reading>,
+    /// Callers that may have been read.
+    asked: HashSet<u32>,
     /// By child that has not ended yet, as far as is known.
     read: HashMap<u32, Vec<Frame>>,
     /// By child that has ended and whose lines may still come.
@@ -73,6 +73,10 @@ impl Lines {
         }
         if let Some(reading) = &self.reading {
             reading.ask(stack.site.pid, stack.sp);
+            if self.asked.len() >= MAX_CHILDREN {
+                self.asked.clear();
+            }
+            self.asked.insert(stack.site.pid);
         }
     }
 
@@ -82,8 +86,8 @@ impl Lines {
         let mut placed = self.take_answers();
         if let Some(frames) = self.read.remove(&creation.child) {
             placed.push((key, frames));
-        } else if self.reading.is_some() {
-            make_room(&mut self.ended, MAX_ENDED);
+        } else if self.asked.contains(&creation.caller) {
+            make_room(&mut self.ended);
             self.ended.insert(creation.child, key);
         }
         placed
@@ -96,12 +100,12 @@ impl Lines {
                 Answer::Read { child, frames } => match self.ended.remove(&child) {
                     Some(key) => placed.push((key, frames)),
                     None => {
-                        make_room(&mut self.read, MAX_CHILDREN);
+                        make_room(&mut self.read);
                         self.read.insert(child, frames);
                     }
                 },
                 Answer::Unread { caller, language, why } => {
-                    make_room(&mut self.unread, MAX_CHILDREN);
+                    make_room(&mut self.unread);
                     let count = self.unread.get(&caller).map_or(0, |unread| unread.count) + 1;
                     self.unread.insert(caller, Unread { language: language.name(), count, why });
                 }
@@ -116,8 +120,8 @@ impl Lines {
     }
 }
 
-fn make_room<T>(children: &mut HashMap<u32, T>, most: usize) {
-    if children.len() >= most {
+fn make_room<T>(children: &mut HashMap<u32, T>) {
+    if children.len() >= MAX_CHILDREN {
         children.clear();
     }
 }
@@ -394,7 +398,8 @@ mod tests {
     fn lines_find_their_creation_whichever_comes_first() {
         let (to_answer, answers) = mpsc::channel();
         let reading = Some(Reading { to_read: None, answers, thread: None });
-        let mut lines = Lines { reading, ..Lines::default() };
+        let asked = HashSet::from([Creation::unseen().caller]);
+        let mut lines = Lines { reading, asked, ..Lines::default() };
         let creation = |child| Creation { child, ..Creation::unseen() };
         let read = |child| Answer::Read { child, frames: vec![Frame::from(frame("start", "/srv/app.py"))] };
         assert!(lines.ended(&creation(1)).is_empty());

@@ -169,13 +169,15 @@ impl Tables {
 
     fn frame(&mut self, frame: &Frame) -> u64 {
         let line = frame.line.map_or(0, i64::from);
-        let mapping = match (line, frame.module.as_str()) {
-            // A script, or code without a file.
-            (1.., _) | (_, "") => 0,
-            (_, module) => self.mapping(module, frame.build_id.as_deref().unwrap_or_default()),
+        let is_script = frame.line.is_some() && frame.file.is_none();
+        let mapping = if is_script || frame.module.is_empty() {
+            0
+        } else {
+            self.mapping(&frame.module, frame.build_id.as_deref().unwrap_or_default())
         };
+        let file = frame.file.as_ref().unwrap_or(&frame.module);
         let name = frame.function.clone().unwrap_or_else(|| origins::name(frame));
-        let function = self.function(&name, &frame.module);
+        let function = self.function(&name, file);
         self.location(mapping, function, line)
     }
 
