@@ -1,6 +1,6 @@
 //! `forkless bench spawn --against`: two builds in turns, with another build that lies, fails,
-//! hangs or is none. The other build is a script here; no verdict depends on a clock, because the script
-//! gives figures that are a thousandth or a thousand times those of this machine.
+//! hangs or is none. The other build is a script here. No verdict depends on a clock, because the
+//! script gives figures that are a thousandth or a thousand times those of this machine.
 #![cfg(target_os = "linux")]
 
 use std::fs;
