@@ -10,7 +10,7 @@ const MAX_LINES: usize = 8;
 pub(crate) struct LineCounts(Vec<(Vec<Frame>, u64)>);
 
 impl LineCounts {
-    pub(super) fn add(&mut self, frames: &[Frame], count: u64) {
+    pub(crate) fn add(&mut self, frames: &[Frame], count: u64) {
         if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| known == frames) {
             *known += count;
         } else if self.0.len() < MAX_LINES {

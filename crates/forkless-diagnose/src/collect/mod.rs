@@ -19,6 +19,7 @@ use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
+pub(crate) use self::line_counts::LineCounts;
 use self::lines::Lines;
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
@@ -95,8 +96,6 @@ pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
-/// Call sites from which one process starts shells.
-const MAX_SHELL_SITES: usize = 64;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 /// Least memory, in bytes, of a process whose forks the preloaded library speculates by default.
@@ -113,6 +112,8 @@ pub(crate) struct Collected {
     pub(crate) shells: HashMap<(ProgramKey, shell::Fate), ShellGroup>,
     pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
+    /// The user's lines at each place, of all its creations.
+    pub(crate) lines_at: HashMap<Place, LineCounts>,
     pub(crate) pages: HashMap<ProgramKey, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
@@ -154,6 +155,7 @@ impl Collected {
             shells: HashMap::new(),
             programs: Programs::default(),
             stacks: HashMap::new(),
+            lines_at: HashMap::new(),
             pages: HashMap::new(),
             faults: HashMap::new(),
             calls: HashMap::new(),
@@ -275,11 +277,14 @@ impl Collected {
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
     /// places have no stack.
     fn forget_stacks(&mut self) {
-        let Self { stacks, groups, shells, calls, .. } = self;
+        let Self { stacks, lines_at, groups, shells, failed, calls, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
-        wanted.extend(shells.values().flat_map(|group| group.sites.keys()).map(|site| (site.pid, site.ip)));
+        let of_shells = shells.values().flat_map(|group| group.sites.each());
+        let of_failed = failed.values().flat_map(|failed| failed.sites.each());
+        wanted.extend(of_shells.chain(of_failed).map(|(site, _)| (site.pid, site.ip)));
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
         stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
+        lines_at.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
     }
 
     fn created(&mut self, creation: &Creation) {
@@ -303,6 +308,7 @@ impl Collected {
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
+        self.lines(creation);
     }
 
     fn group(&mut self, creation: &Creation) {
@@ -321,9 +327,15 @@ impl Collected {
             self.forget_stacks();
         }
         self.groups.entry(key).or_default().add(creation);
+    }
+
+    fn lines(&mut self, creation: &Creation) {
         for (key, frames) in self.lines.ended(creation) {
             if let Some(group) = self.groups.get_mut(&key) {
                 group.lines.add(&frames, 1);
+            }
+            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&key.0) {
+                self.lines_at.entry(key.0).or_default().add(&frames, 1);
             }
         }
     }
@@ -340,6 +352,7 @@ impl Collected {
         }
         let failed = self.failed.entry(program).or_default();
         failed.creations += 1;
+        failed.sites.add(creation.site, 1);
         failed.comm.clone_from(&creation.caller_comm);
         if creation.execed() && missing > 0 {
             failed.searched += missing;
@@ -376,9 +389,7 @@ impl Collected {
         group.count += 1;
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
-        if group.sites.len() < MAX_SHELL_SITES || group.sites.contains_key(&creation.site) {
-            *group.sites.entry(creation.site).or_default() += 1;
-        }
+        group.sites.add(creation.site, 1);
         if let Some(programs) = programs {
             group.overhead.add((life as f64 - programs).max(0.0));
         }
@@ -636,13 +647,8 @@ mod tests {
             // The gate opens, or a failed test drops it: then no stack gets a name.
             let opened =
                 gate.recv_timeout(std::time::Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
-            let frame = Frame {
-                function: Some("slow".into()),
-                offset: 0,
-                module: "/x".into(),
-                build_id: None,
-                line: None,
-            };
+            let frame =
+                Frame { function: Some("slow".into()), offset: 0, module: "/x".into(), ..Frame::default() };
             if opened { vec![frame] } else { Vec::new() }
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));
