@@ -23,6 +23,7 @@ mod load;
 mod map_batch;
 mod metrics;
 mod model;
+mod origin;
 mod perf;
 mod probe;
 mod procfs;
@@ -39,8 +40,10 @@ mod target;
 #[cfg(test)]
 mod test_process;
 mod tier;
+mod timeline;
 mod watch;
 
+pub use collect::Outcome;
 pub use creation::{CallerMemory, ChildEnd, CloneFlags, CreatingCall, Creation, CreationKind, Place};
 pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
 pub use error::{CAPABILITIES, WatchError};
@@ -49,6 +52,7 @@ pub use event::{Event, SeenProgram, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use forecast::{Alternative, ForecastError, ForkForecast};
 pub use model::{CostModel, ForkProbe, probe_fork};
+pub use origin::Origin;
 pub use probe::{TierProbe, probe_tiers};
 pub use procfs::PageKinds;
 pub use program::ProcessName;
@@ -58,6 +62,7 @@ pub use stack::{Frame, Sighting, Unwinder};
 pub use summary::{StartSummary, StarterSummary};
 pub use target::{ResolvedTarget, WatchTarget};
 pub use tier::Tier;
+pub use timeline::{SeenCreation, Timeline, TimelineColumn};
 pub use watch::{Watch, WatchOptions};
 
 /// For `fuzz/` alone.
