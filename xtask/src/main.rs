@@ -11,7 +11,9 @@ mod examples;
 mod installed;
 mod layers;
 mod msrv;
+mod packages;
 mod ratchet;
+mod sbom;
 mod source;
 mod step;
 mod symbols;
@@ -54,6 +56,12 @@ enum Task {
     Installed,
     /// One minimum Rust version everywhere, and the workspace compiles with it.
     Msrv,
+    /// The libraries compile with the older Rust that they promise.
+    MsrvLibraries,
+    /// One version everywhere, and each crate has what its publication needs.
+    Packages,
+    /// Print what is built into a release, as CycloneDX.
+    Sbom,
 }
 
 fn main() -> ExitCode {
@@ -67,6 +75,9 @@ fn main() -> ExitCode {
         Task::Symbols => symbols::check(),
         Task::Installed => installed::check(),
         Task::Msrv => msrv::check(),
+        Task::MsrvLibraries => msrv::libraries(),
+        Task::Packages => packages::check(),
+        Task::Sbom => sbom::print(),
     };
     match outcome {
         Ok(note) => {
