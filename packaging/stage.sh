@@ -3,7 +3,7 @@
 #
 # Files go below ROOT/PREFIX, libraries for C into ROOT/LIBDIR. PC-PREFIX is the prefix that forkless.pc says.
 # What is installed is stripped. With $DEBUG set, the symbols go below that folder, found by build id.
-# $GENERATOR is a `forkless` that runs here, if the one in BUILT does not. $TOOLS is as in link.sh.
+# $NOTICES is a file with the licences of what is built in. $GENERATOR is a `forkless` that runs here, if the one in BUILT does not. $TOOLS is as in link.sh.
 set -euo pipefail
 repository=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 built=$1 to=$2$3 libraries=$2$4 pc_prefix=$5
@@ -61,3 +61,7 @@ install -D -m 644 "$work/completions/forkless.bash" "$to/share/bash-completion/c
 install -D -m 644 -t "$to/share/zsh/site-functions" "$work/completions/_forkless"
 install -D -m 644 -t "$to/share/fish/vendor_completions.d" "$work/completions/forkless.fish"
 install -D -m 644 -t "$to/share/doc/forkless" "$repository"/{README.md,CHANGELOG.md,SECURITY.md,LICENSE-MIT,LICENSE-APACHE}
+if [ -n "${NOTICES-}" ]; then
+	gzip -9n <"$NOTICES" >"$work/notices"
+	install -m 644 "$work/notices" "$to/share/doc/forkless/third-party-licenses.gz"
+fi

@@ -60,7 +60,7 @@ pub(crate) fn check() -> Result<String> {
     ensure!(bytes <= INSTALLED_BYTES, "{bytes} bytes are installed, more than {INSTALLED_BYTES}");
     for file in ["bin/forkless", "lib/libforkless-run.so", &format!("lib/libforkless.so.{version}")] {
         let sections = run(Command::new("readelf").arg("-SW").arg(prefix.join(file)))?;
-        ensure!(!sections.contains(".symtab") && !sections.contains(".debug_"), "{file} is not stripped");
+        ensure!(!sections.contains(".symtab") && !sections.contains(".debug_info"), "{file} is not stripped");
     }
     let described = fs::read_dir(prefix.join("share/man/man3"))?.count();
     let exported = fs::read_to_string(tree::root().join("crates/forkless-capi/symbols.txt"))?;

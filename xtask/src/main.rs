@@ -62,6 +62,8 @@ enum Task {
     Packages,
     /// Print what is built into a release, as CycloneDX.
     Sbom,
+    /// Print the licences of what is built into a release, with their texts.
+    Notices,
 }
 
 fn main() -> ExitCode {
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Task::MsrvLibraries => msrv::libraries(),
         Task::Packages => packages::check(),
         Task::Sbom => sbom::print(),
+        Task::Notices => sbom::notices(),
     };
     match outcome {
         Ok(note) => {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -36,33 +37,93 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     all
 }
 
-fn document(metadata: &Value, sums: &BTreeMap<(String, String), String>, version: &str) -> Result<Value> {
-    let packages = metadata["packages"].as_array().context("no packages")?;
-    let nodes = metadata["resolve"]["nodes"].as_array().context("no resolve")?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let needs: BTreeMap<String, Vec<String>> =
-        nodes.iter().map(|node| (text(&node["id"]), linked(node))).collect();
-    let by_id: BTreeMap<String, &Value> = packages.iter().map(|p| (text(&p["id"]), p)).collect();
-    let mut open: Vec<String> = packages
-        .iter()
-        .filter(|package| SHIPPED.iter().any(|name| package["name"] == *name))
-        .map(|package| text(&package["id"]))
-        .collect();
-    let mut reached = BTreeSet::new();
-    while let Some(id) = open.pop() {
-        open.extend(needs.get(&id).into_iter().flatten().filter(|other| !reached.contains(*other)).cloned());
-        reached.insert(id);
+/// The packages that end up in what is shipped, and what each needs.
+struct Shipped<'a> {
+    by_id: BTreeMap<String, &'a Value>,
+    needs: BTreeMap<String, Vec<String>>,
+    /// Package URLs and ids, sorted.
+    reached: Vec<(String, String)>,
+}
+
+impl Shipped<'_> {
+    fn of(metadata: &Value) -> Result<Shipped<'_>> {
+        let packages = metadata["packages"].as_array().context("no packages")?;
+        let nodes = metadata["resolve"]["nodes"].as_array().context("no resolve")?;
+        let needs: BTreeMap<String, Vec<String>> =
+            nodes.iter().map(|node| (text(&node["id"]), linked(node))).collect();
+        let mut open: Vec<String> = packages
+            .iter()
+            .filter(|package| SHIPPED.iter().any(|name| package["name"] == *name))
+            .map(|package| text(&package["id"]))
+            .collect();
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            open.extend(needs.get(&id).into_iter().flatten().filter(|other| !seen.contains(*other)).cloned());
+            seen.insert(id);
+        }
+        let by_id = packages.iter().map(|package| (text(&package["id"]), package)).collect();
+        let mut all = Shipped { by_id, needs, reached: Vec::new() };
+        all.reached = seen.into_iter().filter_map(|id| Some((all.purl(&id)?, id))).collect();
+        all.reached.sort();
+        Ok(all)
     }
-    let purl = |id: &String| {
-        by_id.get(id).map(|p| format!("pkg:cargo/{}@{}", text(&p["name"]), text(&p["version"])))
-    };
+
+    fn purl(&self, id: &String) -> Option<String> {
+        let package = self.by_id.get(id)?;
+        Some(format!("pkg:cargo/{}@{}", text(&package["name"]), text(&package["version"])))
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The licences of the other packages that are linked in, with the texts that they come with. Most
+/// ask for that.
+pub(crate) fn notices() -> Result<String> {
+    let metadata = packages::metadata(&["--filter-platform=x86_64-unknown-linux-gnu"])?;
+    let shipped = Shipped::of(&metadata)?;
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (_, id) in &shipped.reached {
+        let package = shipped.by_id[id];
+        // Those of this repository have no source.
+        if package["source"].is_null() {
+            continue;
+        }
+        let who = format!(
+            "{} {} ({})",
+            text(&package["name"]),
+            text(&package["version"]),
+            text(&package["license"])
+        );
+        let manifest = text(&package["manifest_path"]);
+        let folder = Path::new(&manifest).parent().context("a manifest without a folder")?;
+        let mut own = String::new();
+        let mut files: Vec<_> = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        for file in files {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+            let is_one = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
+            if file.is_file() && is_one.iter().any(|begin| name.starts_with(begin)) {
+                own.push_str(fs::read_to_string(&file)?.trim());
+                own.push_str("\n\n");
+            }
+        }
+        texts.entry(own).or_default().push(who);
+    }
+    let mut out = String::from("The command and the libraries contain these packages.\n");
+    for (own, packages) in texts {
+        out.push_str(&format!("\n{}\n{}\n\n{own}", "-".repeat(100), packages.join("\n")));
+    }
+    Ok(out)
+}
+
+fn document(metadata: &Value, sums: &BTreeMap<(String, String), String>, version: &str) -> Result<Value> {
+    let shipped = Shipped::of(metadata)?;
     let mut components = Vec::new();
     let mut dependencies = Vec::new();
-    let mut reached: Vec<(String, String)> =
-        reached.into_iter().filter_map(|id| Some((purl(&id)?, id))).collect();
-    reached.sort();
-    for (reference, id) in &reached {
-        let package = by_id[id];
+    for (reference, id) in &shipped.reached {
+        let package = shipped.by_id[id];
         let (name, number) = (text(&package["name"]), text(&package["version"]));
         let mut component = json!({
             "type": "library",
@@ -77,14 +138,15 @@ fn document(metadata: &Value, sums: &BTreeMap<(String, String), String>, version
             component["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
         }
         components.push(component);
-        let mut on: Vec<String> = needs.get(id).into_iter().flatten().filter_map(purl).collect();
+        let mut on: Vec<String> =
+            shipped.needs.get(id).into_iter().flatten().filter_map(|other| shipped.purl(other)).collect();
         on.sort();
         on.dedup();
         dependencies.push(json!({ "ref": reference, "dependsOn": on }));
     }
     let whole = format!("pkg:generic/forkless@{version}");
-    let shipped: Vec<String> = SHIPPED.iter().map(|name| format!("pkg:cargo/{name}@{version}")).collect();
-    dependencies.push(json!({ "ref": whole, "dependsOn": shipped }));
+    let parts: Vec<String> = SHIPPED.iter().map(|name| format!("pkg:cargo/{name}@{version}")).collect();
+    dependencies.push(json!({ "ref": whole, "dependsOn": parts }));
     Ok(json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
