@@ -1,4 +1,5 @@
-//! The options that cross the process border: whatever was read is written so that it reads the same.
+//! The options that cross the process border: whatever was read is written so that it reads the
+//! same.
 #![no_main]
 
 use forkless_run::Options;

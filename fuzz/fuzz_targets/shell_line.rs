@@ -1,5 +1,6 @@
 //! The analysis of shell lines: whatever the bytes, it ends with an answer that can be read back.
-//! Whether the answer is the shell's is tested beside the shells (`forkless-shell`, `differential`).
+//! Whether the answer is the shell's is tested beside the shells (`forkless-shell`,
+//! `differential`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
