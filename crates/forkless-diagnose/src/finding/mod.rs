@@ -2,6 +2,7 @@
 //! made from the collected sums and the cost model. Nothing below the thresholds is reported: a
 //! healthy machine has no findings.
 
+mod advice;
 mod calls;
 mod execs;
 mod forks;
@@ -15,10 +16,11 @@ use serde::Serialize;
 use crate::collect::{Collected, Group, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
-use crate::model::CostModel;
+use crate::model::{CostModel, Speculation};
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
-use crate::remedy::{FollowUp, Remedy, StartedProgram};
+use crate::reach::{Everywhere, Obstacle, Reach};
+use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::stack::{Frame, NoLine};
 
 /// The kinds of findings.
@@ -138,6 +140,10 @@ pub struct Finding {
     /// What removes the cost without such a change.
     #[serde(skip)]
     pub remedy: Remedy,
+    /// What keeps the preloaded library from removing it, where it removes the cost of others of
+    /// this kind.
+    #[serde(skip)]
+    pub obstacle: Option<Obstacle>,
     /// Nanoseconds that the remedy saves at each occurrence, in the caller and the child together.
     pub saving_each_ns: Estimate,
     /// The caller's part of it, where it is known: its pause in the call, and its faults
@@ -165,6 +171,11 @@ impl Finding {
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
         let place = self.place().filter(|place| place.line.is_none())?;
+        if place.module.ends_with("/libjava.so") {
+            let how =
+                "run java with -XX:+PreserveFramePointer, and jcmd PID Compiler.perfmap before the watch";
+            return Some(evidence("the method of the place", format!("not known: {how}")));
+        }
         let why = match place.no_line? {
             NoLine::NotInstalled => {
                 "no debug information: build it with -g, or install its package of symbols (-dbgsym, -debuginfo)"
@@ -266,6 +277,8 @@ pub(crate) struct Context<'c> {
     pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) starters: &'c Starters,
     pub(crate) model: &'c CostModel,
+    /// What decides about the preloaded library in all programs.
+    pub(crate) everywhere: &'c Everywhere,
     /// The command that is watched: a remedy is applied to it, and reaches what it starts.
     pub(crate) command: Option<&'c StartedProgram>,
     pub(crate) thresholds: Thresholds,
@@ -298,6 +311,7 @@ impl Context<'_> {
             reason: String::new(),
             explanation: String::new(),
             remedy: Remedy::Change,
+            obstacle: None,
             saving_each_ns: saving_each,
             saving_in_caller_ns: None,
             saving_share: self.shares(saving_each, count),
@@ -342,6 +356,33 @@ impl Context<'_> {
         let known = programs.iter().filter_map(|program| self.collected.programs.invocation(*program));
         let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
         StartedProgram { name: name.to_owned(), invocation }
+    }
+
+    /// What is known of the preloaded library in one of these processes.
+    fn reach(&self, programs: &[ProgramKey]) -> Option<&Reach> {
+        programs.iter().find_map(|program| self.collected.programs.reach(*program))
+    }
+
+    /// The price of a fork that the preloaded library speculates in these processes.
+    fn speculation(&self, programs: &[ProgramKey]) -> Speculation {
+        self.model.speculation().looking(self.reach(programs).map_or(0.0, Reach::looking_ns))
+    }
+
+    /// The remedy of a start under the preloaded library, with what keeps it from these processes.
+    /// One that is there already is no obstacle to what it does on request alone.
+    fn run(
+        &self,
+        treatment: Treatment,
+        programs: &[ProgramKey],
+        exe: Option<&str>,
+    ) -> (Remedy, Option<Obstacle>) {
+        let on_request = matches!(treatment, Treatment::SwitchContexts | Treatment::UseHugePages);
+        match self.everywhere.in_program(self.reach(programs)) {
+            Err(obstacle) if !(on_request && matches!(obstacle, Obstacle::Loaded(_))) => {
+                (Remedy::Change, Some(obstacle))
+            }
+            _ => (Remedy::Run { treatment, program: exe.map(|exe| self.program(programs, exe)) }, None),
+        }
     }
 
     /// The most frequent stack of the most frequent place that has one, behind the user's lines.
