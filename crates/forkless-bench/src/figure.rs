@@ -14,11 +14,12 @@ const RIGHT: f64 = 500.0;
 const TOP: f64 = 72.0;
 const BOTTOM: f64 = 330.0;
 
-/// What a reader calls the methods, in the order of the colours.
+/// What a reader calls the methods, in the order of the colours. The name of the command that runs
+/// programs with the preloaded library follows "under".
 const NAMES: [(&str, &str); 5] = [
     ("fork_exec", "fork and exec"),
     ("posix_spawn", "posix_spawn"),
-    ("fork_exec_under_run", "fork and exec, under forkless run"),
+    ("fork_exec_under_run", "fork and exec, under"),
     ("forkless", "forkless, the library"),
     ("vfork_exec", "vfork and exec"),
 ];
@@ -36,14 +37,16 @@ text{font:13px system-ui,sans-serif;fill:#1b1b1f}.soft{fill:#63636e}.title{font-
 
 /// A method's times, in milliseconds with their intervals, by bytes of memory.
 struct Line {
-    name: &'static str,
+    name: String,
     colour: usize,
     points: Vec<(f64, f64, [f64; 2])>,
 }
 
-/// The figure. `None` where the result has no suite `memory`, or fewer than two sizes above zero.
+/// The figure. `made_by` names the command that measures, and `runner` the one that runs programs
+/// with the preloaded library. `None` where the result has no suite `memory`, or fewer than two
+/// sizes above zero.
 #[must_use]
-pub fn by_memory(results: &Results) -> Option<String> {
+pub fn by_memory(made_by: &str, runner: &str, results: &Results) -> Option<String> {
     let suite = results.suites.iter().find(|suite| suite.name == "memory")?;
     let pages = suite.rows.first()?.params.get("pages");
     let walls: Vec<&Row> = suite
@@ -63,7 +66,10 @@ pub fn by_memory(results: &Results) -> Option<String> {
                 })
                 .collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            (points.len() >= 2).then_some(Line { name, colour, points })
+            (points.len() >= 2).then(|| {
+                let runner = if name.ends_with("under") { format!(" {runner}") } else { String::new() };
+                Line { name: format!("{name}{runner}"), colour, points }
+            })
         })
         .collect();
     let all = || lines.iter().flat_map(|line| &line.points);
@@ -92,6 +98,9 @@ pub fn by_memory(results: &Results) -> Option<String> {
         machine.cpus,
         date(results.created)
     );
+    // A disturbed measurement says so wherever its picture goes.
+    let noise = suite.notes.iter().find(|note| note.starts_with("noisy:"));
+    let noise = noise.map_or_else(String::new, |note| format!("; {note}"));
     let drawing = html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (WIDTH) " 420" } width=(WIDTH) height="420" role="img" {
             title { "Milliseconds for one start of a program, by the memory of the process that starts it" }
@@ -114,7 +123,7 @@ pub fn by_memory(results: &Results) -> Option<String> {
                     (line.name) ": " (line.points.last().map_or_else(String::new, |&(_, time, _)| number(time))) " ms"
                 }
             }
-            text.soft.small x="16" y="394" { "medians with 95 % intervals, measured in turns by forkless bench memory" }
+            text.soft.small x="16" y="394" { "medians with 95 % intervals, measured in turns by " (made_by) " memory" (noise) }
             text.soft.small x="16" y="410" { (system) }
         }
     };
@@ -198,7 +207,7 @@ mod tests {
     #[test]
     fn each_method_has_its_line_and_its_name_and_the_machine_is_named() {
         let results = results(&[64 << 20, 1 << 30, 4 << 30]);
-        let svg = by_memory(&results).unwrap();
+        let svg = by_memory("bench", "run", &results).unwrap();
         assert_eq!(svg.matches("<polyline").count(), 3);
         for words in [
             "fork and exec: ",
@@ -211,12 +220,12 @@ mod tests {
             assert!(svg.contains(words), "{words}: {svg}");
         }
         assert!(svg.contains("prefers-color-scheme") && !svg.contains("NaN"));
-        assert_eq!(Some(svg), by_memory(&results));
+        assert_eq!(Some(svg), by_memory("bench", "run", &results));
     }
 
     #[test]
     fn names_of_lines_that_end_together_stand_apart() {
-        let line = |time| Line { name: "", colour: 0, points: vec![(1.0, time, [time; 2])] };
+        let line = |time| Line { name: String::new(), colour: 0, points: vec![(1.0, time, [time; 2])] };
         let lines = [line(100.0), line(101.0), line(200.0), line(102.0)];
         let ends: Vec<f64> = labels(&lines, &|time| time).into_iter().map(|(_, at)| at).collect();
         assert_eq!(ends, [200.0, 102.0, 84.0, 66.0]);
@@ -224,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_result_without_sizes_has_no_figure() {
-        assert_eq!(by_memory(&results(&[1 << 30])), None);
-        assert_eq!(by_memory(&Results::begin()), None);
+        assert_eq!(by_memory("bench", "run", &results(&[1 << 30])), None);
+        assert_eq!(by_memory("bench", "run", &Results::begin()), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The HTML report in a real browser: its layout is right on a telephone and on a screen, it sorts,
-//! it logs no error and loads nothing. Skipped without Chromium (`apt-get install chromium`, which `./x test` does as root).
+//! it logs no error and loads nothing. Skipped without Chromium (`apt-get install chromium`, which
+//! `./x test` does as root).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! A watch with the sums it collects, and the report made of them.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -9,13 +10,16 @@ use crate::error::WatchError;
 use crate::event::{Event, Totals};
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
+use crate::origin::{self, Origin};
 use crate::perf::PerfWatch;
 use crate::probe::TierProbe;
+use crate::reach::Everywhere;
 use crate::remedy::StartedProgram;
 use crate::sampler::Sampler;
 use crate::summary::{self, StartSummary};
 use crate::target::WatchTarget;
 use crate::tier::Tier;
+use crate::timeline::{self, Timeline};
 use crate::watch::{Watch, WatchOptions};
 
 /// Time between two readings of the kernel side's sums.
@@ -29,6 +33,7 @@ pub struct Diagnosis {
     refused: Vec<TierProbe>,
     /// The command that the watch runs.
     command: Option<StartedProgram>,
+    everywhere: Everywhere,
     collected: Collected,
     model: CostModel,
     thresholds: Thresholds,
@@ -128,6 +133,10 @@ pub struct DiagnosisReport {
     pub creations: CreationCounts,
     /// How many programs were started, by whom, and what that cost.
     pub starts: StartSummary,
+    /// Where the creations come from, the costliest first; empty in a report so far.
+    pub origins: Vec<Origin>,
+    /// When they happened; empty in a report so far.
+    pub timeline: Timeline,
     /// Whether system calls were counted. If not, there are no findings about them.
     pub system_calls: bool,
     /// The least costs of a finding.
@@ -158,17 +167,19 @@ impl Diagnosis {
         }
         let mut refused = Vec::new();
         let (source, limits) = TierWatch::start(options, &mut refused)?;
+        collected.begins();
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
-        let command = match &options.target {
-            WatchTarget::Command(argv) => Some(StartedProgram::of_command(argv)),
-            _ => None,
+        let (command, program) = match &options.target {
+            WatchTarget::Command(argv) => (Some(StartedProgram::of_command(argv)), argv.first()),
+            _ => (None, None),
         };
         Ok(Self {
             source,
             limits,
             refused,
             command,
+            everywhere: Everywhere::look(program.map(OsString::as_os_str)),
             collected,
             model,
             thresholds,
@@ -244,7 +255,7 @@ impl Diagnosis {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_all_names();
-        self.judge(window)
+        self.judge(window, true)
     }
 
     /// The same without the wait. Call sites whose symbols are still being read are missing from
@@ -256,10 +267,10 @@ impl Diagnosis {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_names();
-        self.judge(window)
+        self.judge(window, false)
     }
 
-    fn judge(&self, window: Duration) -> Result<DiagnosisReport, WatchError> {
+    fn judge(&self, window: Duration, with_pictures: bool) -> Result<DiagnosisReport, WatchError> {
         let (living, tier) = match &self.source {
             TierWatch::Bpf(watch) => (watch.living()?, watch.tier()),
             TierWatch::Perf(watch) => (watch.living(), Tier::Perf),
@@ -284,7 +295,13 @@ impl Diagnosis {
         };
         let window_ns = window.as_nanos() as f64;
         let starters = self.collected.starters_with(&living);
-        let starts = summary::of(&starters, &self.model, window_ns);
+        let starts = summary::of(&starters, &self.collected.each, &self.model, window_ns);
+        let (origins, timeline) = if with_pictures {
+            let (origins, moments) = self.collected.pictures_with(&living);
+            (origin::of(&self.collected, &origins, &self.model), timeline::of(&moments, &self.model))
+        } else {
+            (Vec::new(), Timeline::default())
+        };
         let namesakes = finding::namesakes(&self.collected);
         let context = Context {
             collected: &self.collected,
@@ -292,6 +309,7 @@ impl Diagnosis {
             namesakes: &namesakes,
             starters: &starters,
             model: &self.model,
+            everywhere: &self.everywhere,
             command: self.command.as_ref(),
             thresholds: self.thresholds,
             window_ns,
@@ -305,6 +323,8 @@ impl Diagnosis {
             totals,
             creations,
             starts,
+            origins,
+            timeline,
             system_calls: self.system_calls,
             thresholds: self.thresholds,
             model: self.model,

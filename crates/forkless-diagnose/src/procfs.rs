@@ -105,6 +105,12 @@ pub(crate) fn ticks_since_boot() -> u64 {
         + now.tv_nsec as u64 / (1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// CLOCK_MONOTONIC, as events have it.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The code that ends right before an address of a process; `None` where its memory may not be
 /// read.
 pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option<[u8; LENGTH]> {
@@ -221,6 +227,13 @@ pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
 /// The number of a process's threads.
 pub(crate) fn threads_of(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(17)?.parse().ok()
+}
+
+/// Whether a process is root's, by its effective user.
+pub(crate) fn is_roots(pid: u32) -> bool {
+    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.and_then(|users| users.split_whitespace().nth(1)) == Some("0")
 }
 
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of

@@ -262,7 +262,7 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
             Format::Csv => render::csv(&results),
             Format::Markdown => render::markdown(&results, SUITES),
             Format::Html => html::page(BENCH, &results, SUITES),
-            Format::Svg => figure::by_memory(&results).ok_or_else(|| {
+            Format::Svg => figure::by_memory(BENCH, "forkless run", &results).ok_or_else(|| {
                 let wanted = "a result of `forkless bench memory` with two sizes above 0 or more";
                 Usage(format!("{}: the figure needs {wanted}", name.to_string_lossy()))
             })?,
