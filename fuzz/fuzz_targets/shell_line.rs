@@ -15,7 +15,8 @@ fuzz_target!(|input: &[u8]| {
     #[cfg(feature = "planted")]
     {
         let mut buffer = [0; 4096];
-        let decision = forkless_shell::analyze(line, &[], &forkless_shell::ShellTraits::DASH, &mut buffer);
+        let decision =
+            forkless_shell::analyze(line, &environment, &forkless_shell::ShellTraits::DASH, &mut buffer);
         let two = decision.is_ok_and(|script| script.pipelines().any(|p| p.stage_count() > 1));
         assert!(!two, "planted: no line has a pipe");
     }
