@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use forkless_frames::{Language, Limits, Reader};
 
-use super::Outcome;
-use crate::creation::{Creation, Place};
+use super::origins::OriginKey;
+use crate::creation::Creation;
 use crate::event::StackTop;
 use crate::procfs;
 use crate::stack::Frame;
@@ -46,7 +46,7 @@ pub(crate) struct Lines {
     /// By child that has not ended yet, as far as is known.
     read: HashMap<u32, Vec<Frame>>,
     /// By child that has ended and whose lines may still come.
-    ended: HashMap<u32, (Place, Outcome)>,
+    ended: HashMap<u32, OriginKey>,
     /// By caller: readings without lines, and why the last of them had none.
     unread: HashMap<u32, Unread>,
 }
@@ -59,8 +59,8 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
-/// The frames of a creation's caller with the place that they belong to.
-type Placed = ((Place, Outcome), Vec<Frame>);
+/// The frames of a creation's caller with the origin that they belong to.
+type Placed = (OriginKey, Vec<Frame>);
 
 impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
@@ -82,7 +82,7 @@ impl Lines {
 
     /// Takes in a creation that has ended. Returns the lines that have found their creation.
     pub(super) fn ended(&mut self, creation: &Creation) -> Vec<Placed> {
-        let key = (creation.site, Outcome::of(creation));
+        let key = OriginKey::of(creation);
         let mut placed = self.take_answers();
         if let Some(frames) = self.read.remove(&creation.child) {
             placed.push((key, frames));

@@ -5,9 +5,12 @@ mod cgroup;
 mod group;
 mod line_counts;
 mod lines;
+mod moments;
 mod naming;
+mod origins;
 mod process;
 mod programs;
+mod spent;
 mod start;
 mod starters;
 mod sums;
@@ -17,19 +20,25 @@ use std::time::Instant;
 
 use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
+pub(crate) use self::group::Group;
+pub use self::group::Outcome;
 use self::group::place_the_unplaced;
-pub(crate) use self::group::{Group, Outcome};
 pub(crate) use self::line_counts::LineCounts;
 use self::lines::Lines;
+pub(crate) use self::moments::Moments;
 use self::naming::{Named, Naming};
+use self::origins::OriginKey;
+pub(crate) use self::origins::Origins;
 pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
+pub(crate) use self::spent::Spent;
 pub(crate) use self::start::{FailedExecs, ShellGroup};
 pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
+use crate::estimate::Times;
 use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
 use crate::ring::{
@@ -130,6 +139,10 @@ pub(crate) struct Collected {
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
     starters: Starters,
+    origins: Origins,
+    moments: Moments,
+    /// The measured costs of creations.
+    pub(crate) each: Times,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
     /// The beginning of the watch, in the unit of processes' start times.
@@ -168,6 +181,9 @@ impl Collected {
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
             starters: Starters::default(),
+            origins: Origins::default(),
+            moments: Moments::new(),
+            each: Times::default(),
             cgroups: CgroupNames::default(),
             sums: Sums::default(),
             began_ticks: procfs::ticks_since_boot(),
@@ -179,6 +195,11 @@ impl Collected {
             never_named: 0,
             shell_children: HashMap::new(),
         }
+    }
+
+    /// Says that the watch begins now.
+    pub(crate) fn begins(&mut self) {
+        self.moments = Moments::new();
     }
 
     /// Takes one event in. Returns whether it is a fork of so much memory that its write-protect
@@ -277,12 +298,13 @@ impl Collected {
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
     /// places have no stack.
     fn forget_stacks(&mut self) {
-        let Self { stacks, lines_at, groups, shells, failed, calls, .. } = self;
+        let Self { stacks, lines_at, groups, shells, failed, calls, origins, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
         let of_shells = shells.values().flat_map(|group| group.sites.each());
         let of_failed = failed.values().flat_map(|failed| failed.sites.each());
         wanted.extend(of_shells.chain(of_failed).map(|(site, _)| (site.pid, site.ip)));
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
+        wanted.extend(origins.places().map(|site| (site.pid, site.ip)));
         stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
         lines_at.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
     }
@@ -304,7 +326,14 @@ impl Collected {
         if let Some(cgroup) = found {
             self.programs.in_cgroup(program, &cgroup);
         }
-        self.starters.add(self.programs.called(program, &creation.caller_comm), creation);
+        let called = self.programs.called(program, &creation.caller_comm);
+        let spent = Spent::of(creation);
+        self.starters.add(called, creation);
+        self.moments.add(called, creation, &spent);
+        self.origins.add(OriginKey::of(creation), called, &spent);
+        if let Some(ns) = spent.measured_ns() {
+            self.each.add(ns);
+        }
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
@@ -316,13 +345,17 @@ impl Collected {
         *self.outcomes.entry(outcome).or_default() += 1;
         // Other outcomes are never a finding, so most of a healthy machine's creations need no
         // group.
-        if !matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
-            return;
+        if matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
+            self.add_to_group(creation, outcome);
         }
+    }
+
+    fn add_to_group(&mut self, creation: &Creation, outcome: Outcome) {
         let key = (creation.site, outcome);
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
             let gone = forget_the_least(&mut self.groups, |group| group.caller.mean() * group.count as f64);
             self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
+            self.origins.forget();
             self.forget_programs();
             self.forget_stacks();
         }
@@ -331,11 +364,12 @@ impl Collected {
 
     fn lines(&mut self, creation: &Creation) {
         for (key, frames) in self.lines.ended(creation) {
-            if let Some(group) = self.groups.get_mut(&key) {
+            self.origins.read(&key, &frames);
+            if let Some(group) = self.groups.get_mut(&(key.site, key.outcome)) {
                 group.lines.add(&frames, 1);
             }
-            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&key.0) {
-                self.lines_at.entry(key.0).or_default().add(&frames, 1);
+            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&key.site) {
+                self.lines_at.entry(key.site).or_default().add(&frames, 1);
             }
         }
     }
@@ -521,6 +555,18 @@ impl Collected {
             starters.add(self.programs.called(creation.site.program(), &creation.caller_comm), creation);
         }
         starters
+    }
+
+    /// The same for the pictures: where creations come from, and when they happened.
+    pub(crate) fn pictures_with(&self, living: &[Creation]) -> (Origins, Moments) {
+        let (mut origins, mut moments) = (self.origins.clone(), self.moments.clone());
+        for creation in living {
+            let called = self.programs.called(creation.site.program(), &creation.caller_comm);
+            let spent = Spent::of(creation);
+            origins.add(OriginKey::of(creation), called, &spent);
+            moments.add(called, creation, &spent);
+        }
+        (origins, moments)
     }
 
     /// Notes the CPU time that processes had used before the watch, so that shares refer to the
