@@ -7,11 +7,14 @@
 
 mod findings;
 mod healthy;
+#[path = "../library/mod.rs"]
+mod library;
 mod lines;
 mod log;
 mod names;
 mod outputs;
 mod real;
+mod remedies;
 mod repair;
 mod robust;
 mod storms;
@@ -34,6 +37,7 @@ fn main() {
     lines::add(&mut trials);
     names::add(&mut trials);
     storms::add(&mut trials);
+    remedies::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);
