@@ -11,7 +11,7 @@
 enum { PATH_BYTES = 128, ARGV_BYTES = 384, STACK_BYTES = 8192 };
 
 /* record kinds in the ring */
-enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3 };
+enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3, KIND_REFUSED = 4 };
 
 /* creation.state */
 enum {
@@ -104,6 +104,40 @@ struct program {
 	char comm[16];         /* the thread leader's */
 	char path[PATH_BYTES]; /* as execve got it: the script, for a script */
 	char argv[ARGV_BYTES]; /* NUL-separated */
+};
+
+/* Key of `refusals`: a place whose creations fail with this error. */
+struct refusal_key {
+	struct site site;
+	u32 error; /* EAGAIN or ENOMEM */
+	u32 is_thread;
+};
+
+struct refusals {
+	u64 count;
+	u64 timed; /* those that `ns` is the time of */
+	u64 ns;
+};
+
+/*
+ * A creation that the kernel has refused, with the limits as they are in the kernel at
+ * that moment: sent for the 1st, 2nd, 4th, 8th ... of a key. A limit of 0 is none that
+ * was reached, or not known.
+ */
+struct refused {
+	u32 kind;
+	u32 uid; /* real, in the initial user namespace */
+	struct refusal_key key;
+	u64 capabilities; /* effective */
+	u64 user_limit;   /* RLIMIT_NPROC */
+	u64 user_count;   /* what it counts for this user, ~0 where it is not known */
+	u64 pids_limit;   /* pids.max of the first cgroup upwards that is full */
+	u64 pids_cgroup;  /* the inode of its directory */
+	u64 data_pages;   /* the caller's private writable memory */
+	u64 cgroup;       /* the caller's, in the unified hierarchy */
+	u32 no_init;      /* the pid namespace of its children has lost its first process */
+	u32 pad;
+	char comm[16];
 };
 
 /* Write-protect faults of a process that has forked in full, since that fork. */

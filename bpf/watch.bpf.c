@@ -100,6 +100,13 @@ struct {
 	MAP_TYPE(value, struct after_fork);
 } after_forks SEC(".maps");
 
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 1024);
+	MAP_TYPE(key, struct refusal_key);
+	MAP_TYPE(value, struct refusals);
+} refusals SEC(".maps");
+
 /* By process: the program that was sent last. */
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
@@ -436,6 +443,156 @@ INLINE void watch_child(u32 tgid)
 
 	if (bpf_map_update_elem(&watched, &tgid, &one, UPDATE_ANY))
 		COUNT(live_full);
+}
+
+/* ---- refused creations ------------------------------------------------------- */
+
+/* The first cgroup upwards that has as many processes as it may have. pids_try_charge()
+ * (kernel/cgroup/pids.c) has given back by now what it had counted. */
+INLINE void full_cgroup(struct refused *r, struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+	struct cgroup_subsys_state *css = 0;
+	struct cgroup *cgroup = 0;
+	struct kernfs_node *node = 0;
+	u32 id, up;
+
+	if (!set || !core_enum_exists(enum cgroup_subsys_id, pids_cgrp_id) ||
+	    !core_field_exists(((struct pids_cgroup *)0)->limit))
+		return;
+	id = core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
+	bpf_probe_read_kernel(&css, sizeof(css), (void *)&set->subsys[0] + 8 * id);
+#pragma clang loop unroll(disable)
+	for (up = 0; css && up < 16; up++) {
+		struct pids_cgroup *pids = (void *)css;
+		s64 count = 0, limit = 0;
+
+		bpf_probe_read_kernel(&count, sizeof(count), &pids->counter);
+		bpf_probe_read_kernel(&limit, sizeof(limit), &pids->limit);
+		/* The root has neither. */
+		if (limit > 0 && count >= limit) {
+			bpf_probe_read_kernel(&cgroup, sizeof(cgroup), &css->cgroup);
+			bpf_probe_read_kernel(&node, sizeof(node), &cgroup->kn);
+			bpf_probe_read_kernel(&r->pids_cgroup, sizeof(u64), &node->id);
+			r->pids_limit = limit;
+			return;
+		}
+		bpf_probe_read_kernel(&css, sizeof(css), &css->parent);
+	}
+}
+
+/* The limits that copy_process() (kernel/fork.c) compares with, as they are now. */
+INLINE void limits_of(struct refused *r, struct task_struct *task)
+{
+	const struct cred *cred = task->cred;
+	struct nsproxy *proxy = task->nsproxy;
+	struct pid_namespace *children;
+	struct ucounts *counts;
+
+	r->user_limit = task->signal->rlim[RLIMIT_NPROC].rlim_cur;
+	r->user_count = ~0ull;
+	if (cred) {
+		r->uid = cred->uid.val;
+		bpf_probe_read_kernel(&r->capabilities, sizeof(u64), &cred->cap_effective);
+		counts = cred->ucounts;
+		if (counts && core_field_exists(counts->rlimit))
+			r->user_count = copied_count(&counts->rlimit[0]);
+	}
+	full_cgroup(r, task);
+	if (!proxy)
+		return;
+	children = proxy->pid_ns_for_children;
+	if (children)
+		r->no_init = !(children->pid_allocated & PIDNS_ADDING);
+}
+
+INLINE u64 flags_of(struct pt_regs *regs)
+{
+	u64 flags = 0;
+
+	if (is_compat(regs))
+		return 0;
+	switch (nr_of(regs)) {
+	case NR_CLONE:
+		return argument1(regs);
+	case NR_CLONE3: /* the first field of struct clone_args */
+		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument1(regs));
+	}
+	return flags;
+}
+
+/* Not inlined: it is seldom called, and from two programs. `site` and the time are those of
+ * the call's beginning, if that was seen. */
+static __attribute__((noinline)) int creation_refused(struct site *site, u64 start_ns, u32 error)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	u64 now = bpf_ktime_get_ns();
+	struct refusal_key key = {};
+	struct refusals *sum;
+	struct refused *r;
+
+	if (!mm)
+		return 0;
+	key.error = error;
+	key.is_thread = !!(flags_of(bpf_task_pt_regs(task)) & CLONE_THREAD);
+	if (site)
+		key.site = *site;
+	else
+		site_of_caller(&key.site, task);
+	note_program(task, mm);
+	sum = bpf_map_lookup_elem(&refusals, &key);
+	if (!sum) {
+		struct refusals none = {};
+
+		bpf_map_update_elem(&refusals, &key, &none, UPDATE_NOEXIST);
+		sum = bpf_map_lookup_elem(&refusals, &key);
+		if (!sum)
+			return 0;
+	}
+	if (start_ns) {
+		__sync_fetch_and_add(&sum->timed, 1);
+		__sync_fetch_and_add(&sum->ns, now - start_ns);
+	}
+	now = __sync_fetch_and_add(&sum->count, 1) + 1;
+	if (now & (now - 1))
+		return 0;
+	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	if (!r) {
+		COUNT(ring_full);
+		return 0;
+	}
+	__builtin_memset(r, 0, sizeof(*r));
+	r->kind = KIND_REFUSED;
+	r->key = key;
+	r->data_pages = mm->data_vm;
+	r->cgroup = bpf_get_current_cgroup_id();
+	bpf_probe_read_kernel(r->comm, sizeof(r->comm), task->comm);
+	limits_of(r, task);
+	/* What else is to be asked of /proc changes soon. */
+	bpf_ringbuf_submit(r, RINGBUF_FORCE_WAKEUP);
+	return 0;
+}
+
+INLINE int is_refusal(s64 result)
+{
+	return result == -11 || result == -12; /* EAGAIN, ENOMEM */
+}
+
+/* A creation under way in this thread has failed. */
+INLINE void creation_failed(u32 tid, s64 result)
+{
+	struct pending *p = bpf_map_lookup_elem(&pending, &tid);
+
+	if (is_refusal(result)) {
+		/* With TIMING_COPY the beginning may be another allocation's. */
+		if (timing != TIMING_COPY && p)
+			creation_refused(&p->site, p->start_ns, -result);
+		else
+			creation_refused(0, 0, -result);
+	}
+	if (p)
+		bpf_map_delete_elem(&pending, &tid);
 }
 
 /* copy_process() is done; the child is not yet running. */
@@ -864,6 +1021,9 @@ int on_sys_exit(u64 *ctx)
 	case NR_CLONE3:
 		if (timing == TIMING_SYSCALLS && result > 0)
 			end_creation((u32)bpf_get_current_pid_tgid());
+		if (timing != TIMING_FENTRY && result < 0 &&
+		    is_watched(bpf_get_current_pid_tgid() >> 32))
+			creation_failed((u32)bpf_get_current_pid_tgid(), result);
 		break;
 	case NR_EXECVE:
 	case NR_EXECVEAT:
@@ -955,7 +1115,13 @@ int on_clone_enter(u64 *ctx)
 SEC("fexit/kernel_clone")
 int on_clone_exit(u64 *ctx)
 {
-	end_creation((u32)bpf_get_current_pid_tgid());
+	u64 id = bpf_get_current_pid_tgid();
+	s64 result = (s32)ctx[1];
+
+	if (result >= 0)
+		end_creation((u32)id);
+	else if (is_watched(id >> 32))
+		creation_failed((u32)id, result);
 	return 0;
 }
 

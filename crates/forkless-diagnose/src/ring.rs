@@ -15,6 +15,7 @@ pub(crate) const STACK_BYTES: usize = 8192;
 const KIND_CREATION: u32 = 1;
 const KIND_STACK: u32 = 2;
 const KIND_PROGRAM: u32 = 3;
+const KIND_REFUSED: u32 = 4;
 
 pub(crate) const STATE_RETURNED: u32 = 1;
 
@@ -105,6 +106,40 @@ pub(crate) struct RawStackHead {
     pub(crate) class: u32,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct RawRefusalKey {
+    pub(crate) site: RawSite,
+    pub(crate) error: u32,
+    pub(crate) is_thread: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct RawRefusals {
+    pub(crate) count: u64,
+    pub(crate) timed: u64,
+    pub(crate) ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawRefused {
+    pub(crate) kind: u32,
+    pub(crate) uid: u32,
+    pub(crate) key: RawRefusalKey,
+    pub(crate) capabilities: u64,
+    pub(crate) user_limit: u64,
+    pub(crate) user_count: u64,
+    pub(crate) pids_limit: u64,
+    pub(crate) pids_cgroup: u64,
+    pub(crate) data_pages: u64,
+    pub(crate) cgroup: u64,
+    pub(crate) no_init: u32,
+    pub(crate) pad: u32,
+    pub(crate) comm: [u8; 16],
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct RawAfterFork {
@@ -167,6 +202,12 @@ unsafe impl aya::Pod for RawTotals {}
 unsafe impl aya::Pod for RawStackHead {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawProgram {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawRefusalKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawRefusals {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawRefused {}
 
 /// One item of the ring.
 #[derive(Debug)]
@@ -174,6 +215,7 @@ pub(crate) enum RingItem<'a> {
     Creation(Box<RawCreation>),
     Stack(RawStackHead, &'a [u8]),
     Program(Box<RawProgram>),
+    Refused(Box<RawRefused>),
 }
 
 fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
@@ -191,6 +233,9 @@ impl<'a> RingItem<'a> {
             }
             KIND_PROGRAM if bytes.len() == size_of::<RawProgram>() => {
                 Some(RingItem::Program(Box::new(read(bytes)?)))
+            }
+            KIND_REFUSED if bytes.len() == size_of::<RawRefused>() => {
+                Some(RingItem::Refused(Box::new(read(bytes)?)))
             }
             KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
                 let head: RawStackHead = read(bytes)?;
@@ -258,5 +303,7 @@ mod tests {
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 16);
+        assert_eq!(size_of::<RawRefusalKey>(), 32 + 8);
+        assert_eq!(size_of::<RawRefused>(), 8 + 40 + 7 * 8 + 8 + 16);
     }
 }

@@ -14,11 +14,15 @@ use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap,
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::creation::Creation;
+use crate::creation::{Creation, Place};
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, Event, SeenProgram, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, Event, RefusalCount, SeenProgram, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
-use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, RingItem};
+use crate::refusal::{RefusalKey, RefusedCreation};
+use crate::ring::{
+    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawRefusalKey, RawRefusals, RawTotals,
+    RingItem,
+};
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
 use crate::{answering, command, map_batch};
@@ -237,6 +241,9 @@ impl Watch {
             match RingItem::decode(&item) {
                 Some(RingItem::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
                 Some(RingItem::Program(raw)) => sink(Event::Program(SeenProgram::from_raw(&raw))),
+                Some(RingItem::Refused(raw)) => {
+                    sink(Event::Refused(Box::new(RefusedCreation::from_raw(&raw))))
+                }
                 Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }
@@ -295,6 +302,20 @@ impl Watch {
         Some(BlockReads { reads, timed, ns })
     }
 
+    /// The refused creations so far.
+    pub(crate) fn refusals(&self) -> Result<Vec<(RefusalKey, RefusalCount)>, WatchError> {
+        let map = self.bpf.map("refusals").ok_or_else(|| missing_map("refusals"))?;
+        let map: BpfHashMap<_, RawRefusalKey, RawRefusals> =
+            BpfHashMap::try_from(map).map_err(map_error("refusals"))?;
+        let one = |(key, raw): (RawRefusalKey, RawRefusals)| {
+            let site = Place::from_raw(&key.site);
+            let key = RefusalKey { site, errno: key.error.cast_signed(), is_thread: key.is_thread != 0 };
+            (key, RefusalCount { count: raw.count, timed: raw.timed, ns: raw.ns })
+        };
+        // An evicted entry restarts the iteration.
+        Ok(map.iter().take(2 * REFUSAL_PLACES).flatten().map(one).collect())
+    }
+
     /// The system calls counted so far, by place and class, unordered.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         if self.batches.get() {
@@ -337,6 +358,8 @@ impl Watch {
     }
 }
 
+/// Entries of the map `refusals`.
+const REFUSAL_PLACES: usize = 1024;
 /// Entries of the map `calls`.
 const CALL_PLACES: usize = 16_384;
 

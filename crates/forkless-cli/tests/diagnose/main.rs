@@ -12,6 +12,7 @@ mod log;
 mod names;
 mod outputs;
 mod real;
+mod refused;
 mod repair;
 mod robust;
 mod storms;
@@ -34,6 +35,7 @@ fn main() {
     lines::add(&mut trials);
     names::add(&mut trials);
     storms::add(&mut trials);
+    refused::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

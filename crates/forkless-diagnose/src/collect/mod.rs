@@ -8,6 +8,7 @@ mod lines;
 mod naming;
 mod process;
 mod programs;
+mod refused;
 mod start;
 mod starters;
 mod sums;
@@ -23,6 +24,7 @@ use self::lines::Lines;
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
+pub(crate) use self::refused::{Refusals, Refused};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
 pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
@@ -111,6 +113,7 @@ pub(crate) struct Collected {
     pub(crate) groups: HashMap<(Place, Outcome), Group>,
     pub(crate) failed: HashMap<ProgramKey, FailedExecs>,
     pub(crate) shells: HashMap<(ProgramKey, shell::Fate), ShellGroup>,
+    pub(crate) refused: Refusals,
     pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
     pub(crate) pages: HashMap<ProgramKey, PageHistory>,
@@ -152,6 +155,7 @@ impl Collected {
             groups: HashMap::new(),
             failed: HashMap::new(),
             shells: HashMap::new(),
+            refused: Refusals::default(),
             programs: Programs::default(),
             stacks: HashMap::new(),
             pages: HashMap::new(),
@@ -194,6 +198,19 @@ impl Collected {
             Event::Program(seen) => {
                 self.make_room_for_programs();
                 self.programs.seen(seen);
+                false
+            }
+            Event::Refused(refused) => {
+                let program = refused.key.site.program();
+                self.meet(program, Some(refused.comm.as_str()).filter(|comm| !comm.is_empty()));
+                let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
+                if told.is_none()
+                    && let Some(cgroup) = self.cgroups.name(refused.cgroup, None).map(str::to_owned)
+                {
+                    self.programs.in_cgroup(program, &cgroup);
+                }
+                self.programs.invoked(program);
+                self.refused.met(*refused);
                 false
             }
         }
@@ -268,6 +285,7 @@ impl Collected {
         let mut wanted: HashSet<ProgramKey> = self.groups.keys().map(|(site, _)| site.program()).collect();
         wanted.extend(self.shells.keys().map(|(program, _)| *program));
         wanted.extend(self.failed.keys());
+        wanted.extend(self.refused.iter().map(|(key, _)| key.site.program()));
         wanted.extend(self.calls.keys().filter_map(|(pid, ..)| self.programs.last_of(*pid)));
         self.programs.forget_all_but(&wanted);
     }
@@ -275,10 +293,11 @@ impl Collected {
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
     /// places have no stack.
     fn forget_stacks(&mut self) {
-        let Self { stacks, groups, shells, calls, .. } = self;
+        let Self { stacks, groups, shells, calls, refused, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
         wanted.extend(shells.values().flat_map(|group| group.sites.keys()).map(|site| (site.pid, site.ip)));
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
+        wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
         stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
     }
 
@@ -411,6 +430,9 @@ impl Collected {
     /// complete reading.
     pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
+        if !self.refused.is_empty() {
+            self.refused.follow(watch.refusals()?.into_iter());
+        }
         let forkers: HashSet<u32> = self
             .groups
             .keys()

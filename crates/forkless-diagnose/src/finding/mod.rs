@@ -5,6 +5,7 @@
 mod calls;
 mod execs;
 mod forks;
+mod refused;
 mod shells;
 mod storms;
 
@@ -50,6 +51,8 @@ pub enum FindingKind {
     PartialBlockWrites,
     /// A script, xargs, find or make starts many short programs, one by one.
     StartStorm,
+    /// The kernel refuses to create processes or threads: a limit was reached.
+    ForkRefused,
 }
 
 impl FindingKind {
@@ -341,13 +344,18 @@ pub(crate) fn label(name: &ProcessName) -> String {
     name.name.clone()
 }
 
-/// All findings, the largest saving first.
+/// All findings: refused creations first, then the largest saving.
 pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     let mut findings = forks::find(context);
     findings.extend(shells::find(context));
     findings.extend(execs::find(context));
     findings.extend(calls::find(context));
     findings.extend(storms::find(context));
-    findings.sort_by(|a, b| b.saving_share.mid.total_cmp(&a.saving_share.mid));
+    findings.extend(refused::find(context));
+    // A program that fails comes before those that are slow.
+    findings.sort_by(|a, b| {
+        let is_slow = |finding: &Finding| finding.kind != FindingKind::ForkRefused;
+        is_slow(a).cmp(&is_slow(b)).then(b.saving_share.mid.total_cmp(&a.saving_share.mid))
+    });
     findings
 }
