@@ -68,7 +68,7 @@ struct creation {
 	u32 exec_other;
 	s32 exec_errno;    /* of the last failure */
 	u32 argv_bytes;
-	u32 pad;
+	u32 uid; /* the caller's real one, in the initial user namespace */
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];

@@ -656,6 +656,7 @@ int on_newtask(u64 *ctx)
 	c->child = pid;
 	c->caller_tid = tid;
 	c->cgroup = bpf_get_current_cgroup_id();
+	c->uid = bpf_get_current_uid_gid();
 	bpf_probe_read_kernel(c->caller_comm, sizeof(c->caller_comm), task->comm);
 	memory_of(c, mm);
 	if (timing != TIMING_COPY && p) {

@@ -1,4 +1,5 @@
-"""Runs every snippet of the guide's two pages on Python, and compares every row of their tables.
+"""Runs every snippet of the guide's two pages on Python and that of README.md, and compares every row
+of their tables.
 
 The pages say how, in comments that a reader does not see:
 
@@ -35,6 +36,9 @@ import pytest
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide"
 PAGES = ["python.md", "python-asyncio.md"]
+
+# Its other languages are tested where this project is built.
+README = "../../README.md"
 
 # Longer than any block takes on a machine that does other work; a block that hangs ends here.
 LIMIT = 300
@@ -119,9 +123,10 @@ def blocks_of(page: str) -> List[Block]:
 
 
 BLOCKS = [block for page in PAGES if (GUIDE / page).exists() for block in blocks_of(page)]
+FIRST = [b for b in blocks_of(README) if b.language == "python"] if GUIDE.is_dir() else []
 PROGRAMS = [
     block
-    for block in BLOCKS
+    for block in BLOCKS + FIRST
     if block.language in ("python", "sh") and block.order("file") is None
 ]
 
@@ -130,6 +135,7 @@ def test_the_guide_is_here_and_every_block_is_known() -> None:
     if not GUIDE.is_dir():
         skip("the guide is not beside this package")
     assert {block.page for block in BLOCKS} == set(PAGES)
+    assert len(FIRST) == 1
     unknown = [b for b in BLOCKS if b.language not in ("python", "sh", "text", "table")]
     assert not unknown
     assert len([block for block in BLOCKS if block.order("rows") is not None]) == 2
@@ -139,8 +145,8 @@ def test_the_guide_is_here_and_every_block_is_known() -> None:
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Path]:
     """A directory for each page, with the files that its blocks make."""
     made = {}
-    for page in PAGES:
-        made[page] = tmp_path_factory.mktemp(page.replace(".md", ""))
+    for page in [*PAGES, README]:
+        made[page] = tmp_path_factory.mktemp(Path(page).stem)
         for block in BLOCKS:
             name = block.order("file")
             if name is not None and block.page == page:

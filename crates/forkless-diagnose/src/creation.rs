@@ -255,6 +255,8 @@ pub struct Creation {
     pub caller_thread: u32,
     /// The calling thread's name.
     pub caller_comm: String,
+    /// The caller's real user, as the initial user namespace numbers it.
+    pub caller_uid: Option<u32>,
     /// The caller's cgroup (inode number in the unified hierarchy).
     pub caller_cgroup: u64,
     /// The place of the call.
@@ -337,6 +339,7 @@ impl Creation {
             caller: raw.site.tgid,
             caller_thread: raw.caller_tid,
             caller_comm: ring::text(&raw.caller_comm),
+            caller_uid: Some(raw.uid),
             caller_cgroup: raw.cgroup,
             site: Place::from_raw(&raw.site),
             memory: CallerMemory {
@@ -385,6 +388,7 @@ impl Creation {
             caller: 0,
             caller_thread: 0,
             caller_comm: String::new(),
+            caller_uid: None,
             caller_cgroup: 0,
             site: Place { pid: 0, nr: 0, ip: 0, word: 0, image: 0 },
             memory: CallerMemory::default(),

@@ -84,7 +84,7 @@ pub(crate) struct RawCreation {
     pub(crate) exec_other: u32,
     pub(crate) exec_errno: i32,
     pub(crate) argv_bytes: u32,
-    pub(crate) pad: u32,
+    pub(crate) uid: u32,
     pub(crate) caller_comm: [u8; 16],
     pub(crate) child_comm: [u8; 16],
     pub(crate) exec_path: [u8; PATH_BYTES],

@@ -59,6 +59,7 @@ kinds! {
     Helper = 23, "no helper thread can be made";
     Ignored = 24, "SIGSYS is ignored, and there are threads";
     SecondLibc = 25, "a second C library is loaded (dlmopen)";
+    Ring = 26, "the kernel writes its memory (io_uring, aio)";
     // Speculation was aborted.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

@@ -49,6 +49,28 @@ pub fn file_at(read: Read<'_>, address: usize) -> Option<(Name, usize)> {
     read.ok().and(found)
 }
 
+/// Rings by which a program gives the kernel requests (fs/aio.c, io_uring/io_uring.c). The kernel
+/// carries them out at times of its own, and may write any memory of the program's.
+const RINGS: [&[u8]; 2] = [b"/[aio]", b"anon_inode:[io_uring]"];
+
+/// Bytes for the name of any ring and its NUL.
+pub const RING_NAME: usize = 64;
+
+/// Whether a mapping of that name is a ring of aio or io_uring.
+pub fn is_ring(name: &[u8]) -> bool {
+    RINGS.iter().any(|ring| name.starts_with(ring))
+}
+
+/// Whether a ring of aio or io_uring is mapped. `None`: the list was not read.
+pub fn has_ring(read: Read<'_>) -> Option<bool> {
+    let mut has = false;
+    let read = each_line(read, &mut |_, path| {
+        has = is_ring(path);
+        !has
+    });
+    read.ok().map(|()| has)
+}
+
 /// Bytes of a line that are enough for all but the middle of its path.
 const BEGINNING: usize = 1024;
 
@@ -217,6 +239,22 @@ mod tests {
 7f10a0000000-7f10a0021000 rw-s 00000000 00:01 1024                       /dev/shm/a b
 7ffc11111000-7ffc11132000 rw-p 00000000 00:00 0
 ";
+
+    #[test]
+    fn rings_are_found_by_their_names() {
+        let has = |more: &str| has_ring(&mut in_pieces(&format!("{TEXT}{more}"), &[100]));
+        assert_eq!(has(""), Some(false));
+        let m = Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            flags: maps::WRITABLE | maps::SHARED,
+            inode: 7,
+            page_size: 4096,
+        };
+        assert_eq!(has(&line(&m, "/[aio] (deleted)")), Some(true));
+        assert_eq!(has(&line(&m, "anon_inode:[io_uring]")), Some(true));
+        assert_eq!(has(&line(&m, "/tmp/[aio]")), Some(false));
+    }
 
     #[test]
     fn writable_mappings_are_told_with_flags_inode_and_page_size() {

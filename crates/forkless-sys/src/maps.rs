@@ -1,6 +1,6 @@
 //! The calling process's mappings, one question at a time: the `PROCMAP_QUERY` ioctl of
 //! `/proc/PID/maps` (Linux 6.11).
-#![expect(unsafe_code, reason = "the kernel fills in one structure that lives in the function")]
+#![expect(unsafe_code, reason = "the kernel fills in a structure and a name")]
 
 use crate::Result;
 use crate::calls::{self, Fd, Op};
@@ -38,6 +38,20 @@ const _: () = assert!(size_of::<procmap_query>() == 104, "PROCMAP_QUERY, include
 /// kernel is older than 6.11.
 #[inline]
 pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
+    ask(maps_fd, addr, filter, &mut []).map(|(mapping, _)| mapping)
+}
+
+/// The name of the mapping that covers `addr`, as the file has it, without its NUL; empty for
+/// memory without a name. `ENAMETOOLONG`: the name and its NUL do not fit into `into`; `ENOENT` and
+/// `ENOTTY` as with [`query`].
+pub fn name(maps_fd: i32, addr: usize, into: &mut [u8]) -> Result<&[u8]> {
+    let (_, length) = ask(maps_fd, addr, 0, into)?;
+    Ok(into.get(..length.saturating_sub(1)).unwrap_or(&[]))
+}
+
+/// A mapping, and the bytes of its name with the NUL. The name is asked for if `name` has room.
+#[inline]
+fn ask(maps_fd: i32, addr: usize, filter: u64, name: &mut [u8]) -> Result<(Mapping, usize)> {
     const REQUEST: u32 = (3 << 30) | ((size_of::<procmap_query>() as u32) << 16) | (0x66 << 8) | 17;
     let mut q = procmap_query {
         size: size_of::<procmap_query>() as u64,
@@ -51,19 +65,20 @@ pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
         inode: 0,
         dev_major: 0,
         dev_minor: 0,
-        vma_name_size: 0,
+        vma_name_size: name.len() as u32,
         build_id_size: 0,
-        vma_name_addr: 0,
+        // The kernel refuses an address without a size (EINVAL).
+        vma_name_addr: if name.is_empty() { 0 } else { name.as_mut_ptr() as u64 },
         build_id_addr: 0,
     };
-    // SAFETY: the kernel writes at most `size` bytes; it writes a name and a build id only where a
-    // buffer is given.
+    // SAFETY: the kernel writes at most `size` bytes, and `vma_name_size` bytes into `name`.
     unsafe { calls::ioctl(Fd(maps_fd), Op(REQUEST), (&raw mut q).cast()) }?;
-    Ok(Mapping {
+    let mapping = Mapping {
         start: q.vma_start as usize,
         end: q.vma_end as usize,
         flags: q.vma_flags,
         inode: q.inode,
         page_size: q.vma_page_size,
-    })
+    };
+    Ok((mapping, q.vma_name_size as usize))
 }

@@ -12,13 +12,14 @@ use crate::support::{
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("log::a_full_fork_is_timed_as_the_caller_times_it", full_fork),
         ("log::vfork_and_posix_spawn_are_told_apart_by_their_flags", vfork_and_spawn),
         ("log::a_child_without_exec_has_none", snapshot),
         ("log::failed_execs_are_counted_and_named", failed_execs),
         ("log::the_arguments_of_a_shell_are_shown", shell),
         ("log::a_killed_child_shows_its_signal", killed),
+        ("log::filters_leave_the_creations_that_pass_all_of_them", filters),
         ("log::a_pid_is_followed_until_it_ends", follow_pid),
         ("log::sigint_ends_with_a_summary_and_unloads", sigint),
         ("log::sigkill_leaves_nothing_in_the_kernel", sigkill),
@@ -106,6 +107,43 @@ fn killed() {
     assert_eq!(lines[0]["end"], serde_json::json!({"how": "killed", "value": 9}));
 }
 
+fn filters() {
+    let program = known_problem().expect("checked before").display();
+    let line = format!("{program} forkexec 2 8; {program} missing 3; (sleep 0.1; exec true); exit 0");
+    let log = |flags: &[&str]| {
+        let output = Command::new(FORKLESS)
+            .args(["diagnose", "--log", "--json"])
+            .args(flags)
+            .args(["--", "sh", "-c", &line])
+            .stdin(Stdio::null())
+            .output()
+            .expect("forkless runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The program prints its own line, too.
+        let values = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let lines: Vec<Value> = values.filter(|value: &Value| value.get("caller").is_some()).collect();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(&format!(", {} lines printed,", lines.len())), "{told}");
+        lines
+    };
+    let own = rustix::process::getuid().as_raw();
+    let (own, other) = (own.to_string(), (own + 1).to_string());
+
+    let failed = log(&["--failed"]);
+    assert_eq!(failed.len(), 3, "{failed:?}");
+    assert!(failed.iter().all(|line| line["exec_errno"] == 2 && line["execs"] == 0));
+    // The caller's name, and the child's.
+    assert_eq!(log(&["--comm", "known_prob"]).len(), 2 + 3 + 2);
+    assert_eq!(log(&["--comm", "known_problem_of_a_long_name"]).len(), 0, "the kernel keeps 15 bytes");
+    assert_eq!(log(&["--comm", "known_prob", "--failed", "--uid", &own]).len(), 3);
+    assert_eq!(log(&["--uid", &other]).len(), 0);
+    assert_eq!(log(&["--uid", &other, "--uid", &own, "--comm", "sleep"]).len(), 1);
+    let slow = log(&["--slower", "100"]);
+    assert!(slow.iter().any(|line| line["until_exec_ns"].as_u64() > Some(100_000_000)), "{slow:?}");
+    let took = |line: &Value| line["until_exec_ns"].as_u64().max(line["caller_waited_ns"].as_u64());
+    assert!(slow.iter().all(|line| took(line) > Some(100_000_000)), "{slow:?}");
+}
+
 fn follow_pid() {
     let mut process = Command::new(known_problem().expect("checked before"))
         .args(["forkexec", "20", "8"])
@@ -176,6 +214,9 @@ fn bad_targets() {
         (&["--", "/nowhere/gone"], "/nowhere/gone"),
         (&[], "--all"),
         (&["--all", "-p", "1"], "cannot be used with"),
+        (&["--all", "--uid", "root"], "id -u"),
+        (&["--all", "--comm", ""], "part of a name"),
+        (&["--all", "--slower", "-1"], "milliseconds"),
     ] {
         let output = Command::new(FORKLESS)
             .arg("diagnose")

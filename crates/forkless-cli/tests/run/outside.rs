@@ -61,6 +61,8 @@ cases! {
     lends_memory_to_a_pipe: 1, ["Lent", "Lent"];
     // Regression: that one's fork did not wait until no memory was marked.
     loads_a_second_libc: 1, ["SecondLibc"];
+    // Regression: a child saw what the device wrote after the fork.
+    has_a_ring: 2, ["Ring"];
     opens_what_is_no_file: 4, ["OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile"];
 }
 

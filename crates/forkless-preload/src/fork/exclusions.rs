@@ -2,12 +2,15 @@
 //! window, so one listing at a time in a process.
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use forkless_run::AbortKind;
 use forkless_speculate::exclusions::{self, Places, Ranges};
 use forkless_speculate::marks::{self, Part};
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Result, mm, process};
 
-use crate::mappings::{advice, each_writable};
+use crate::mappings::{advice, each_writable, have_ring};
 use crate::{next, reserve, rt};
 use forkless_speculate::retry::retry;
 
@@ -59,10 +62,15 @@ pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
     let may_split = |start, end| may_split(start, end, beside_threads);
 
     let mut listed = Listed { absent: 0, mappings: 0 };
+    let mut shared_sum = 0;
     each_writable(|m| {
         listed.mappings += 1;
         if m.flags & maps::SHARED != 0 {
-            return is_ours(m.start) || shared.push(m.start, m.end, false);
+            if is_ours(m.start) {
+                return true;
+            }
+            shared_sum = sum(shared_sum, &m);
+            return shared.push(m.start, m.end, false);
         }
         if exclusions::is_candidate(&m)
             && m.end - m.start >= SMALLEST
@@ -72,7 +80,32 @@ pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
         }
         true
     })?;
+    if !beside_threads {
+        kernel_writes_nothing(shared_sum)?;
+    }
     Ok(listed)
+}
+
+/// The [`sum`] of shared mappings among which no ring was found.
+static NO_RING: AtomicUsize = AtomicUsize::new(0);
+
+fn sum(before: usize, m: &Mapping) -> usize {
+    (before ^ m.start ^ m.end.rotate_left(20) ^ (m.inode as usize).rotate_left(40))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Refuses where the kernel may write the program's memory by itself, and no other thread runs:
+/// then what a child reads late counts as read at the fork. Names are looked at only when the
+/// shared mappings have changed, since most programs have none.
+fn kernel_writes_nothing(shared_sum: usize) -> OrPlain<()> {
+    if shared_sum == NO_RING.load(Relaxed) {
+        return Ok(());
+    }
+    if have_ring(shared().iter())? {
+        return Err(AbortKind::Ring);
+    }
+    NO_RING.store(shared_sum, Relaxed);
+    Ok(())
 }
 
 /// Whether a shared mapping is one that the child writes.

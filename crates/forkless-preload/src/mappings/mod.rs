@@ -28,6 +28,35 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     found
 }
 
+/// Whether one of the shared mappings is a ring of aio or io_uring ([`text::is_ring`]). Takes the
+/// lowest free descriptor for a moment.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+pub(crate) fn have_ring(shared: impl Iterator<Item = (usize, usize)>) -> Result<bool, AbortKind> {
+    let file = open().map_err(|_| AbortKind::NoProc)?;
+    let found = match any_is_ring(file, shared) {
+        Err(Errno::ENOTTY) => text::has_ring(&mut |into| fd::read(file, into)),
+        asked => asked.ok(),
+    };
+    let _ = fd::close(file);
+    found.ok_or(AbortKind::NoMaps)
+}
+
+/// `ENOTTY`: the kernel is older than 6.11.
+#[cfg(target_arch = "x86_64")]
+fn any_is_ring(file: i32, shared: impl Iterator<Item = (usize, usize)>) -> Result<bool, Errno> {
+    for (start, _) in shared {
+        match maps::name(file, start, &mut [0; text::RING_NAME]) {
+            Ok(name) if text::is_ring(name) => return Ok(true),
+            // No ring has so long a name. A mapping that another process has changed meanwhile, by
+            // ptrace, is none of a ring either.
+            Ok(_) | Err(Errno::ENAMETOOLONG | Errno::ENOENT) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(false)
+}
+
 /// Whether all mappings from `start` to `end` are private, as far as that can be told. Takes the
 /// lowest free descriptor for a moment.
 #[cfg(target_arch = "x86_64")]

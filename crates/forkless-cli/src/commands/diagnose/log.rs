@@ -3,55 +3,73 @@
 //! it ends.
 
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::{self, StdoutLock, Write as _};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use forkless_diagnose::{ChildEnd, Creation, CreationKind, Event, Watch};
 
-use super::{EndReason, WatchEnd, classify};
+use super::filter::Filter;
+use super::{Args, EndReason, WatchEnd, classify};
 use crate::exit::Exit;
 
 /// A child that lives this long is printed before it ends.
 const SETTLE: Duration = Duration::from_secs(1);
 
-pub(super) fn run(watch: &mut Watch, ending: &WatchEnd, begin: u64, json: bool) -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
+pub(super) fn run(watch: &mut Watch, ending: &WatchEnd, begin: u64, args: &Args) -> anyhow::Result<Exit> {
+    let mut log = Log { out: io::stdout().lock(), begin, filter: &args.filter, json: args.json, printed: 0 };
     let mut printed_running: HashSet<(u64, u32)> = HashSet::new();
     loop {
         // Ask before the drain, so that the drain still takes in the last events.
         let reason = ending.reached(watch.command_ended());
-        drain(watch, &mut out, begin, json, &mut printed_running)?;
+        drain(watch, &mut log, &mut printed_running)?;
         let living = watch.living().map_err(classify)?;
         printed_running.retain(|key| living.iter().any(|c| key_of(c) == *key));
         let now = now_ns();
         for creation in &living {
-            let old = now.saturating_sub(creation.at_ns) >= SETTLE.as_nanos() as u64;
-            if (old || reason.is_some()) && printed_running.insert(key_of(creation)) {
-                print(&mut out, creation, begin, json)?;
+            let age = now.saturating_sub(creation.at_ns);
+            let old = age >= SETTLE.as_nanos() as u64;
+            if (old || reason.is_some())
+                && args.filter.wants(creation, age)
+                && printed_running.insert(key_of(creation))
+            {
+                log.print(creation)?;
             }
         }
-        out.flush().context("cannot write to standard output")?;
+        log.out.flush().context("cannot write to standard output")?;
         if let Some(reason) = reason {
-            finish(watch, reason)?;
+            finish(watch, reason, &log)?;
             return Ok(Exit::Fine);
         }
     }
 }
 
-fn drain(
-    watch: &mut Watch,
-    out: &mut impl Write,
+/// Where creations are printed, and which.
+struct Log<'a> {
+    out: StdoutLock<'static>,
     begin: u64,
+    filter: &'a Filter,
     json: bool,
-    printed: &mut HashSet<(u64, u32)>,
-) -> anyhow::Result<()> {
+    printed: u64,
+}
+
+impl Log<'_> {
+    fn print(&mut self, creation: &Creation) -> anyhow::Result<()> {
+        self.printed += 1;
+        let line = if self.json { serde_json::to_string(creation)? } else { line(creation, self.begin) };
+        writeln!(self.out, "{line}").context("cannot write to standard output")
+    }
+}
+
+fn drain(watch: &mut Watch, log: &mut Log<'_>, printed: &mut HashSet<(u64, u32)>) -> anyhow::Result<()> {
     let mut failed = None;
     watch
         .poll(Duration::from_millis(100), |event| {
             if let Event::Created(creation) = event {
                 printed.remove(&key_of(&creation));
-                if let Err(error) = print(out, &creation, begin, json) {
+                if log.filter.wants(&creation, 0)
+                    && let Err(error) = log.print(&creation)
+                {
                     failed.get_or_insert(error);
                 }
             }
@@ -60,15 +78,17 @@ fn drain(
     failed.map_or(Ok(()), Err)
 }
 
-fn finish(watch: &Watch, reason: EndReason) -> anyhow::Result<()> {
+fn finish(watch: &Watch, reason: EndReason, log: &Log<'_>) -> anyhow::Result<()> {
     let totals = watch.totals().map_err(classify)?;
     let why = match reason {
         EndReason::Time => "",
         EndReason::Interrupted => ", interrupted",
         EndReason::TargetEnded => ", the target ended",
     };
+    let printed =
+        if log.filter.wants_all() { String::new() } else { format!(", {} lines printed", log.printed) };
     crate::terminal::complain!(
-        "{} process creations, {} lost, {} threads{why}",
+        "{} process creations{printed}, {} lost, {} threads{why}",
         totals.creations,
         totals.lost_ring + totals.lost_live,
         totals.threads.unwrap_or(0)
@@ -84,14 +104,6 @@ fn key_of(creation: &Creation) -> (u64, u32) {
 pub(super) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn print(out: &mut impl Write, creation: &Creation, begin: u64, json: bool) -> anyhow::Result<()> {
-    if json {
-        let json = serde_json::to_string(creation)?;
-        return writeln!(out, "{json}").context("cannot write to standard output");
-    }
-    writeln!(out, "{}", line(creation, begin)).context("cannot write to standard output")
 }
 
 /// `    1.234 s  clone(CHILD_SETTID|CHILD_CLEARTID) full fork  by 812/815 httpd  rss 478.1 MiB ...`

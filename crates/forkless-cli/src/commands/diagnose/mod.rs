@@ -1,6 +1,7 @@
 //! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The library
 //! `forkless-diagnose` judges.
 
+mod filter;
 mod html;
 mod json;
 mod live;
@@ -34,7 +35,8 @@ use crate::terminal;
     override_usage = "forkless diagnose [OPTIONS] -- <CMD> [ARGS]...\n       \
     forkless diagnose [OPTIONS] --pid <PID> | --all | --cgroup <PATH>",
     after_help = "Examples:\n  forkless diagnose -- make\n  forkless diagnose -p 4711 -d 30\n  forkless diagnose --all -d 60 --json \
-    -o report.json\n  forkless diagnose --log -- ./configure\n\nExit codes: 0 nothing was found (with --log: always), 1 something was; \
+    -o report.json\n  forkless diagnose --log -- ./configure\n  forkless diagnose --log --all \
+    --comm java --slower 10\n\nExit codes: 0 nothing was found (with --log: always), 1 something was; \
     2 usage; 3 this machine or user lacks what it takes. The status of CMD is not part of it."
 )]
 pub(crate) struct Args {
@@ -57,6 +59,9 @@ pub(crate) struct Args {
     /// Print each process creation as it happens, one line each, instead of findings.
     #[arg(long)]
     log: bool,
+
+    #[command(flatten)]
+    filter: filter::Filter,
 
     /// Print the evidence, the stack and the reason of each finding, and why no better tier is
     /// used.
@@ -187,7 +192,7 @@ fn run_log(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let begin = log::now_ns();
     let mut watch = Watch::start(&options).map_err(classify)?;
     let ending = WatchEnd::new(args, stop);
-    log::run(&mut watch, &ending, begin, args.json)
+    log::run(&mut watch, &ending, begin, args)
 }
 
 fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
