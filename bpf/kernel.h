@@ -153,6 +153,8 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct files_struct *files;
 	struct task_struct *group_leader;
+	struct task_struct *real_parent;
+	unsigned int __state;
 	struct signal_struct *signal;
 	const struct cred *cred;
 	struct nsproxy *nsproxy;

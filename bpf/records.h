@@ -69,6 +69,10 @@ struct creation {
 	s32 exec_errno;    /* of the last failure */
 	u32 argv_bytes;
 	u32 uid; /* the caller's real one, in the initial user namespace */
+	/* The system call that the creating thread was in when the child executed and when it
+	 * ended, plus one; 0 where that is not known. */
+	u32 caller_at_exec;
+	u32 caller_at_exit; /* only while it waited */
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];

@@ -31,6 +31,8 @@ HIDDEN_CONST u32 timing = 0;       /* enum timing */
  * failures are counted, since a success has had an effect. */
 HIDDEN_CONST u64 answering[8] = {};
 HIDDEN_CONST u32 stacks_per_second = 64;
+/* Whether a child's parent may be looked at: the verifiers of some kernels may refuse. */
+HIDDEN_CONST u32 sees_parents = 1;
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
@@ -678,6 +680,20 @@ int on_newtask(u64 *ctx)
 	return 0;
 }
 
+/* The system call of a child's creator, plus one. The number of the thread's last call stays
+ * after its end: the next call replaces it. */
+INLINE u32 call_of_creator(struct creation *c, struct task_struct *child, int only_waiting)
+{
+	struct task_struct *parent;
+
+	if (!sees_parents)
+		return 0;
+	parent = child->real_parent;
+	if ((u32)parent->pid != c->caller_tid || (only_waiting && !parent->__state))
+		return 0;
+	return nr_of(bpf_task_pt_regs(parent)) + 1;
+}
+
 SEC("tp_btf/sched_process_exec")
 int on_exec(u64 *ctx)
 {
@@ -706,6 +722,8 @@ int on_exec(u64 *ctx)
 		return 0;
 	c->exec_ns = now;
 	c->exec_tid = (u32)ctx[1]; /* the thread's id before it became the leader */
+	/* A creator that waited for the exec is awake by now, but still in that call. */
+	c->caller_at_exec = call_of_creator(c, task, 0);
 	bpf_probe_read_kernel_str(c->exec_path, sizeof(c->exec_path), bprm->filename);
 	bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 	mm = task->mm;
@@ -744,6 +762,8 @@ int on_exit(u64 *ctx)
 			code = task->group_leader->exit_code;
 		c->exit_code = code;
 		c->exit_ns = now;
+		/* Before its descriptors are closed and its parent is told. */
+		c->caller_at_exit = call_of_creator(c, task, 1);
 		if (!c->exec_ns)
 			bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 		finish_if_complete(c, tgid, STATE_EXITED);

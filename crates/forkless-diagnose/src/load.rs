@@ -236,9 +236,10 @@ fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
 }
 
 /// Loads the object with the smallest possible maps, for a try.
-fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
+fn load_smallest(btf: &Btf, sees_parents: bool) -> Result<Ebpf, WatchError> {
     EbpfLoader::new()
         .btf(Some(btf))
+        .override_global("sees_parents", &u32::from(sees_parents), true)
         .map_max_entries("calls", 1)
         .map_max_entries("live", 1)
         .map_max_entries("watched", 1)
@@ -250,14 +251,21 @@ fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
 /// Loads, attaches and unloads the smallest fentry program.
 pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
-    let mut bpf = load_smallest(btf)?;
+    let mut bpf = load_smallest(btf, true)?;
     attach_fentry(&mut bpf, btf)
 }
 
 /// Loads every tracepoint program that a watch may need, attaches one, and unloads all.
 pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
-    let mut bpf = load_smallest(btf)?;
+    match try_tracepoints(btf, true) {
+        Err(WatchError::Program { .. }) => try_tracepoints(btf, false),
+        tried => tried,
+    }
+}
+
+fn try_tracepoints(btf: &Btf, sees_parents: bool) -> Result<(), WatchError> {
+    let mut bpf = load_smallest(btf, sees_parents)?;
     let timing = Timing::without_fentry(false);
     load_tracepoints(&mut bpf, btf, timing, true)?;
     if timing != Timing::SystemCalls {

@@ -72,6 +72,8 @@ pub struct Watch {
     tier: Tier,
     child: Option<Child>,
     tracks_faults: bool,
+    /// Whether it is seen what a creation's caller waits for.
+    sees_parents: bool,
     counts_calls: bool,
     /// Whether to read maps in batches. `false` once the kernel has refused it.
     batches: Cell<bool>,
@@ -100,7 +102,11 @@ impl Watch {
             None if load::try_fentry(&btf).is_ok() => Tier::BpfFentry,
             None => Tier::BpfTracepoints,
         };
-        Self::start_in(options, &target, &btf, tier)
+        match Self::start_in(options, &target, &btf, tier, true) {
+            // It may be that alone which this kernel's verifier refuses.
+            Err(WatchError::Program { .. }) => Self::start_in(options, &target, &btf, tier, false),
+            started => started,
+        }
     }
 
     fn start_in(
@@ -108,6 +114,7 @@ impl Watch {
         target: &ResolvedTarget,
         btf: &Btf,
         tier: Tier,
+        sees_parents: bool,
     ) -> Result<Self, WatchError> {
         let own = std::process::id();
         let (all, calls) = (u32::from(target.all), u32::from(options.system_calls));
@@ -118,6 +125,7 @@ impl Watch {
         };
         let timing_number = timing as u32;
         let answering = answering_calls();
+        let parents = u32::from(sees_parents);
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(btf))
@@ -127,6 +135,7 @@ impl Watch {
             .override_global("watch_level", &level, true)
             .override_global("want_calls", &calls, true)
             .override_global("timing", &timing_number, true)
+            .override_global("sees_parents", &parents, true)
             .override_global("answering", &answering[..], true)
             .override_global("stacks_per_second", &options.stacks_per_second, true);
         if !options.system_calls {
@@ -149,6 +158,7 @@ impl Watch {
             tier,
             child: None,
             tracks_faults: false,
+            sees_parents,
             counts_calls: options.system_calls,
             batches: Cell::new(true),
         };
@@ -200,6 +210,12 @@ impl Watch {
         if !load::sees_faults(&self.bpf) {
             limits.push(
                 "no tracepoint tells write-protect faults on this architecture: those after a fork are not counted"
+                    .to_owned(),
+            );
+        }
+        if !self.sees_parents {
+            limits.push(
+                "this kernel does not tell what the callers of creations wait for: an event loop that waits for its children is not found"
                     .to_owned(),
             );
         }

@@ -9,6 +9,7 @@ mod findings;
 mod healthy;
 mod lines;
 mod log;
+mod loops;
 mod names;
 mod outputs;
 mod real;
@@ -36,6 +37,7 @@ fn main() {
     names::add(&mut trials);
     storms::add(&mut trials);
     refused::add(&mut trials);
+    loops::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

@@ -5,6 +5,7 @@ mod cgroup;
 mod group;
 mod line_counts;
 mod lines;
+mod loops;
 mod naming;
 mod process;
 mod programs;
@@ -21,6 +22,8 @@ use self::cgroup::CgroupNames;
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
 use self::lines::Lines;
+pub(crate) use self::loops::Blocked;
+use self::loops::Loops;
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
@@ -132,6 +135,7 @@ pub(crate) struct Collected {
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
     starters: Starters,
+    pub(crate) loops: Loops,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
     /// The beginning of the watch, in the unit of processes' start times.
@@ -170,6 +174,7 @@ impl Collected {
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
             starters: Starters::default(),
+            loops: Loops::default(),
             cgroups: CgroupNames::default(),
             sums: Sums::default(),
             began_ticks: procfs::ticks_since_boot(),
@@ -239,6 +244,7 @@ impl Collected {
 
     /// Takes back the stacks that already have names. Never waits.
     pub(crate) fn take_names(&mut self) {
+        self.loops.look();
         while let Some(named) = self.naming.as_mut().and_then(Naming::ready) {
             self.named(named);
         }
@@ -286,6 +292,7 @@ impl Collected {
         wanted.extend(self.shells.keys().map(|(program, _)| *program));
         wanted.extend(self.failed.keys());
         wanted.extend(self.refused.iter().map(|(key, _)| key.site.program()));
+        wanted.extend(self.loops.iter().map(|(site, _)| site.program()));
         wanted.extend(self.calls.keys().filter_map(|(pid, ..)| self.programs.last_of(*pid)));
         self.programs.forget_all_but(&wanted);
     }
@@ -293,11 +300,12 @@ impl Collected {
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
     /// places have no stack.
     fn forget_stacks(&mut self) {
-        let Self { stacks, groups, shells, calls, refused, .. } = self;
+        let Self { stacks, groups, shells, calls, refused, loops, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
         wanted.extend(shells.values().flat_map(|group| group.sites.keys()).map(|site| (site.pid, site.ip)));
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
         wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
+        wanted.extend(loops.iter().map(|(site, _)| (site.pid, site.ip)));
         stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
     }
 
@@ -319,9 +327,16 @@ impl Collected {
             self.programs.in_cgroup(program, &cgroup);
         }
         self.starters.add(self.programs.called(program, &creation.caller_comm), creation);
+        self.loops.created(creation);
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
+        for (key, frames) in self.lines.ended(creation) {
+            self.loops.lines(&key.0, &frames);
+            if let Some(group) = self.groups.get_mut(&key) {
+                group.lines.add(&frames, 1);
+            }
+        }
     }
 
     fn group(&mut self, creation: &Creation) {
@@ -340,11 +355,6 @@ impl Collected {
             self.forget_stacks();
         }
         self.groups.entry(key).or_default().add(creation);
-        for (key, frames) in self.lines.ended(creation) {
-            if let Some(group) = self.groups.get_mut(&key) {
-                group.lines.add(&frames, 1);
-            }
-        }
     }
 
     fn failed_execs(&mut self, creation: &Creation) {

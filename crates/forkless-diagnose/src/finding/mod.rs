@@ -5,6 +5,7 @@
 mod calls;
 mod execs;
 mod forks;
+mod loops;
 mod refused;
 mod shells;
 mod storms;
@@ -53,6 +54,8 @@ pub enum FindingKind {
     StartStorm,
     /// The kernel refuses to create processes or threads: a limit was reached.
     ForkRefused,
+    /// An event loop's thread creates processes itself, or waits for them.
+    LoopBlocked,
 }
 
 impl FindingKind {
@@ -352,6 +355,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(calls::find(context));
     findings.extend(storms::find(context));
     findings.extend(refused::find(context));
+    findings.extend(loops::find(context));
     // A program that fails comes before those that are slow.
     findings.sort_by(|a, b| {
         let is_slow = |finding: &Finding| finding.kind != FindingKind::ForkRefused;
