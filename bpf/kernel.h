@@ -29,7 +29,12 @@ struct percpu_counter {
 /* enum of include/linux/mm_types_task.h, unchanged since 4.5 */
 enum { RSS_FILE = 0, RSS_ANON = 1, RSS_SWAP = 2, RSS_SHMEM = 3 };
 
+struct rw_semaphore {
+	atomic_long_t owner; /* of a writer: its task, with flags in the lowest bits */
+} RELOCATED;
+
 struct mm_struct {
+	struct rw_semaphore mmap_lock;
 	atomic_long_t pgtables_bytes;
 	atomic_long_t hugetlb_usage;
 	unsigned long start_code;

@@ -57,6 +57,9 @@ struct creation {
 	/* write-protect faults of the child before its exec */
 	u64 child_copied;
 	u64 child_reused;
+	/* threads of the caller that waited for its memory map meanwhile, and their sum */
+	u64 stalled;
+	u64 stalled_ns;
 	u32 caller_tid;
 	u32 child;
 	u32 exec_tid; /* the thread that ran execve */

@@ -44,6 +44,24 @@ struct pending {
 	u32 pad;
 };
 
+/* A fork under way. */
+struct fork_key {
+	u64 start_ns;
+	u32 tid;
+	u32 pad;
+};
+
+struct wait_for_fork {
+	struct fork_key fork;
+	u64 since;
+};
+
+/* The threads that have waited for one fork. */
+struct stalls {
+	u64 threads;
+	u64 ns;
+};
+
 struct rate {
 	u64 second;
 	u64 used;
@@ -108,6 +126,21 @@ struct {
 	MAP_TYPE(key, struct refusal_key);
 	MAP_TYPE(value, struct refusals);
 } refusals SEC(".maps");
+
+/* By thread: the fork that it waits for. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct wait_for_fork);
+} behind SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(key, struct fork_key);
+	MAP_TYPE(value, struct stalls);
+} stalls SEC(".maps");
 
 /* By process: the program that was sent last. */
 struct {
@@ -379,12 +412,29 @@ INLINE void begin_creation(struct task_struct *task)
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
 }
 
+/* Whoever waited for the fork has gone on long since. */
+INLINE void stalled_behind(struct creation *c)
+{
+	struct fork_key key = { .start_ns = c->start_ns, .tid = c->caller_tid };
+	struct stalls *sum;
+
+	if (!key.start_ns || (c->flags & CLONE_VM))
+		return;
+	sum = bpf_map_lookup_elem(&stalls, &key);
+	if (!sum)
+		return;
+	c->stalled = sum->threads;
+	c->stalled_ns = sum->ns;
+	bpf_map_delete_elem(&stalls, &key);
+}
+
 INLINE void finish_if_complete(struct creation *c, u32 child, u32 bit)
 {
 	u32 before = __sync_fetch_and_or(&c->state, bit);
 
 	if ((before | bit) != (STATE_RETURNED | STATE_EXITED) || before == (before | bit))
 		return;
+	stalled_behind(c);
 	if (bpf_ringbuf_output(&ring, c, sizeof(*c), RINGBUF_NO_WAKEUP))
 		COUNT(ring_full);
 	bpf_map_delete_elem(&live, &child);
@@ -1159,6 +1209,75 @@ int on_percpu_alloc(u64 *ctx)
 		return 0;
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
+	return 0;
+}
+
+/* ---- threads that wait behind a fork ----------------------------------------- */
+
+/*
+ * dup_mmap() (kernel/fork.c) holds the caller's mmap_lock for writing until all page
+ * tables are copied. Other threads wait for it: at page faults, and in mmap, munmap,
+ * mprotect, brk. Faults that need only the lock of their mapping (since Linux 6.4) find
+ * it taken too, and then wait for mmap_lock.
+ */
+SEC("tp_btf/contention_begin")
+int on_contention(u64 *ctx)
+{
+	struct wait_for_fork wait = {};
+	struct task_struct *task;
+	struct mm_struct *mm;
+	struct pending *p;
+	u64 owner;
+	u32 tid = 0;
+
+	/* LCB_F_READ, LCB_F_WRITE (include/trace/events/lock.h) and nothing else: every
+	 * contended lock of the machine passes here. */
+	if (ctx[1] != 2 && ctx[1] != 4)
+		return 0;
+	task = bpf_get_current_task_btf();
+	mm = task->mm;
+	if (!mm || ctx[0] != (u64)&mm->mmap_lock || !is_watched(task->tgid))
+		return 0;
+	owner = mm->mmap_lock.owner.counter & ~7ull;
+	if (!owner || bpf_probe_read_kernel(&tid, sizeof(tid), &((struct task_struct *)owner)->pid))
+		return 0;
+	p = bpf_map_lookup_elem(&pending, &tid);
+	if (!p || !p->start_ns)
+		return 0;
+	wait.fork.start_ns = p->start_ns;
+	wait.fork.tid = tid;
+	wait.since = bpf_ktime_get_ns();
+	tid = task->pid;
+	bpf_map_update_elem(&behind, &tid, &wait, UPDATE_ANY);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int on_contention_end(u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	struct wait_for_fork *wait;
+	struct stalls none = {}, *sum;
+	struct fork_key key;
+	u32 tid = task->pid;
+
+	if (!mm || ctx[0] != (u64)&mm->mmap_lock)
+		return 0;
+	wait = bpf_map_lookup_elem(&behind, &tid);
+	if (!wait)
+		return 0;
+	key = wait->fork;
+	sum = bpf_map_lookup_elem(&stalls, &key);
+	if (!sum) {
+		bpf_map_update_elem(&stalls, &key, &none, UPDATE_NOEXIST);
+		sum = bpf_map_lookup_elem(&stalls, &key);
+	}
+	if (sum) {
+		__sync_fetch_and_add(&sum->threads, 1);
+		__sync_fetch_and_add(&sum->ns, bpf_ktime_get_ns() - wait->since);
+	}
+	bpf_map_delete_elem(&behind, &tid);
 	return 0;
 }
 

@@ -359,6 +359,12 @@ pub struct Creation {
     /// Such faults that could reuse the page.
     #[serde(skip)]
     pub child_reused: u64,
+    /// Other threads of the caller that waited for its memory map meanwhile.
+    #[serde(skip)]
+    pub(crate) stalled: u64,
+    /// The sum of their waits, nanoseconds.
+    #[serde(skip)]
+    pub(crate) stalled_ns: u64,
     /// What its caller waited for; `None` where that is not known.
     #[serde(skip)]
     pub(crate) caller_waits: Option<CallerWaits>,
@@ -425,6 +431,8 @@ impl Creation {
             exec_failed_path: some_text(&raw.failed_path),
             child_copied: (raw.child_copied as i64).max(0) as u64,
             child_reused: (raw.child_reused as i64).max(0) as u64,
+            stalled: raw.stalled,
+            stalled_ns: raw.stalled_ns,
             caller_waits: CallerWaits::from_raw(raw.caller_at_exec, raw.caller_at_exit),
             end: match (raw.exit_ns, raw.exit_code) {
                 (0, _) => ChildEnd::Running,
@@ -468,6 +476,8 @@ impl Creation {
             exec_failed_path: None,
             child_copied: 0,
             child_reused: 0,
+            stalled: 0,
+            stalled_ns: 0,
             caller_waits: None,
             end: ChildEnd::Running,
         }

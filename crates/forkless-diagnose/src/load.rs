@@ -141,6 +141,16 @@ impl Timing {
 pub(crate) const FAULTS: [(&str, &str); 2] =
     [("on_fault", "page_fault_user"), ("on_page_alloc", "mm_page_alloc")];
 
+/// The programs that see threads wait behind a fork. They are attached with those of [`FAULTS`].
+/// Linux 5.19 brought their tracepoints.
+pub(crate) const STALLS: [(&str, &str); 2] =
+    [("on_contention_end", "contention_end"), ("on_contention", "contention_begin")];
+
+/// Loads the programs of [`STALLS`]; `false` where the kernel cannot have them.
+pub(crate) fn load_stalls(bpf: &mut Ebpf, btf: &Btf) -> bool {
+    STALLS.iter().all(|program| load_tracepoint(bpf, btf, *program).is_ok())
+}
+
 /// Whether the object has the programs of [`FAULTS`]: on aarch64 no tracepoint reports a
 /// write-protect fault.
 pub(crate) fn sees_faults(bpf: &Ebpf) -> bool {

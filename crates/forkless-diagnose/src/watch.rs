@@ -71,7 +71,9 @@ pub struct Watch {
     ring: RingBuf<MapData>,
     tier: Tier,
     child: Option<Child>,
-    tracks_faults: bool,
+    tracks_copies: bool,
+    /// Whether threads that wait behind a fork can be seen.
+    sees_stalls: bool,
     /// Whether it is seen what a creation's caller waits for.
     sees_parents: bool,
     counts_calls: bool,
@@ -149,6 +151,7 @@ impl Watch {
             watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
         }
         load::start(&mut bpf, btf, timing, options.system_calls)?;
+        let sees_stalls = load::load_stalls(&mut bpf, btf);
 
         let ring = bpf.take_map("ring").ok_or_else(|| missing_map("ring"))?;
         let ring = RingBuf::try_from(ring).map_err(map_error("ring"))?;
@@ -157,13 +160,14 @@ impl Watch {
             ring,
             tier,
             child: None,
-            tracks_faults: false,
+            tracks_copies: false,
+            sees_stalls,
             sees_parents,
             counts_calls: options.system_calls,
             batches: Cell::new(true),
         };
         if options.faults {
-            watch.track_faults()?;
+            watch.track_copies()?;
         }
         if let Some(argv) = &target.command {
             watch.child = Some(watch.run(argv)?);
@@ -188,19 +192,28 @@ impl Watch {
         child
     }
 
-    /// Begins to count write-protect faults, if not yet begun. On aarch64 no tracepoint reports
-    /// them. Counting costs every page fault and page allocation of the machine some 60
-    /// nanoseconds, so it is only for when a process forks in full.
+    /// Begins to count write-protect faults and waits behind a fork, if not yet begun. On aarch64 no
+    /// tracepoint reports such faults. Counting costs every page fault and page allocation of the
+    /// machine some 60 nanoseconds, and every wait for a lock, so it is only for when a process
+    /// forks in full.
     ///
     /// # Errors
     /// [`WatchError::Program`] or [`WatchError::NotPermitted`].
-    pub(crate) fn track_faults(&mut self) -> Result<(), WatchError> {
-        if !self.tracks_faults && load::sees_faults(&self.bpf) {
+    pub(crate) fn track_copies(&mut self) -> Result<(), WatchError> {
+        if self.tracks_copies {
+            return Ok(());
+        }
+        if load::sees_faults(&self.bpf) {
             for (name, _) in load::FAULTS {
                 load::attach(&mut self.bpf, name)?;
             }
-            self.tracks_faults = true;
         }
+        if self.sees_stalls {
+            for (name, _) in load::STALLS {
+                load::attach(&mut self.bpf, name)?;
+            }
+        }
+        self.tracks_copies = true;
         Ok(())
     }
 
@@ -210,6 +223,12 @@ impl Watch {
         if !load::sees_faults(&self.bpf) {
             limits.push(
                 "no tracepoint tells write-protect faults on this architecture: those after a fork are not counted"
+                    .to_owned(),
+            );
+        }
+        if !self.sees_stalls {
+            limits.push(
+                "this kernel has no tracepoints of locks (Linux 5.19): threads that wait behind a fork are not seen"
                     .to_owned(),
             );
         }

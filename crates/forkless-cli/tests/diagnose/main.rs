@@ -5,6 +5,7 @@
 //! counts as ignored, with the reason printed, and never as passed. Tests run one at a time:
 //! `--all` would see the programs of other tests.
 
+mod bystanders;
 mod findings;
 mod healthy;
 mod lines;
@@ -38,6 +39,7 @@ fn main() {
     storms::add(&mut trials);
     refused::add(&mut trials);
     loops::add(&mut trials);
+    bystanders::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

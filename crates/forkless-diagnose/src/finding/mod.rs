@@ -2,6 +2,7 @@
 //! made from the collected sums and the cost model. Nothing below the thresholds is reported: a
 //! healthy machine has no findings.
 
+mod bystanders;
 mod calls;
 mod execs;
 mod forks;
@@ -56,6 +57,8 @@ pub enum FindingKind {
     ForkRefused,
     /// An event loop's thread creates processes itself, or waits for them.
     LoopBlocked,
+    /// Other threads of a process wait while it forks.
+    Bystanders,
 }
 
 impl FindingKind {
@@ -87,6 +90,9 @@ pub struct Cost {
     /// model's price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults_ns: Option<f64>,
+    /// Nanoseconds that other threads of the caller waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others_ns: Option<f64>,
     /// All of it as a share of one CPU over the watch.
     pub cpu_share: f64,
 }
@@ -356,6 +362,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(storms::find(context));
     findings.extend(refused::find(context));
     findings.extend(loops::find(context));
+    findings.extend(bystanders::find(context));
     // A program that fails comes before those that are slow.
     findings.sort_by(|a, b| {
         let is_slow = |finding: &Finding| finding.kind != FindingKind::ForkRefused;
