@@ -72,10 +72,10 @@ struct creation {
 	s32 exec_errno;    /* of the last failure */
 	u32 argv_bytes;
 	u32 uid; /* the caller's real one, in the initial user namespace */
-	/* The system call that the creating thread was in when the child executed and when it
-	 * ended, plus one; 0 where that is not known. */
+	/* The system call that the creating thread was in when the child's exec began and when
+	 * the child ended, plus one; 0 for none, and where that is not known. */
 	u32 caller_at_exec;
-	u32 caller_at_exit; /* only while it waited */
+	u32 caller_at_exit;
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];
@@ -162,6 +162,18 @@ enum {
 	CLASS_CLOSE_UNUSED = 4,
 	CLASS_BLOCK_WRITE_PARTIAL = 5,
 	CLASS_CREATION = 6, /* stacks only */
+	CLASS_EROSION = 7,  /* stacks only: of a child that made pages private */
+};
+
+/* The number that such a stack has in place of a system call's. */
+#define NR_EROSION 0xfffffffeu
+
+/* Key of `erosion`: an instruction of the children of a process. A fork leaves all code
+ * where it was, so the creator's mappings tell what it belongs to. */
+struct erosion_key {
+	u64 ip;
+	u32 tgid; /* the creator */
+	u32 pad;
 };
 
 struct call_key {

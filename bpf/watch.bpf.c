@@ -142,6 +142,14 @@ struct {
 	MAP_TYPE(value, struct stalls);
 } stalls SEC(".maps");
 
+/* Pages that children have copied before an exec of theirs. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, struct erosion_key);
+	MAP_TYPE(value, u64);
+} erosion SEC(".maps");
+
 /* By process: the program that was sent last. */
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
@@ -647,6 +655,28 @@ INLINE void creation_failed(u32 tid, s64 result)
 		bpf_map_delete_elem(&pending, &tid);
 }
 
+/* The system call that a child's creator is in, plus one. */
+INLINE u32 call_of_creator(struct creation *c, struct task_struct *child)
+{
+	struct task_struct *parent;
+	struct pt_regs *regs;
+
+	if (!sees_parents)
+		return 0;
+	parent = child->real_parent;
+	if ((u32)parent->pid != c->caller_tid)
+		return 0;
+	regs = bpf_task_pt_regs(parent);
+	return is_in_call(regs, parent->__state) ? nr_of(regs) + 1 : 0;
+}
+
+/* A child begins an exec: who waits for it has not been woken yet. */
+INLINE void begins_exec(struct creation *c)
+{
+	if (!c->exec_ns)
+		c->caller_at_exec = call_of_creator(c, bpf_get_current_task_btf());
+}
+
 /* copy_process() is done; the child is not yet running. */
 SEC("tp_btf/task_newtask")
 int on_newtask(u64 *ctx)
@@ -730,20 +760,6 @@ int on_newtask(u64 *ctx)
 	return 0;
 }
 
-/* The system call of a child's creator, plus one. The number of the thread's last call stays
- * after its end: the next call replaces it. */
-INLINE u32 call_of_creator(struct creation *c, struct task_struct *child, int only_waiting)
-{
-	struct task_struct *parent;
-
-	if (!sees_parents)
-		return 0;
-	parent = child->real_parent;
-	if ((u32)parent->pid != c->caller_tid || (only_waiting && !parent->__state))
-		return 0;
-	return nr_of(bpf_task_pt_regs(parent)) + 1;
-}
-
 SEC("tp_btf/sched_process_exec")
 int on_exec(u64 *ctx)
 {
@@ -772,8 +788,9 @@ int on_exec(u64 *ctx)
 		return 0;
 	c->exec_ns = now;
 	c->exec_tid = (u32)ctx[1]; /* the thread's id before it became the leader */
-	/* A creator that waited for the exec is awake by now, but still in that call. */
-	c->caller_at_exec = call_of_creator(c, task, 0);
+	/* Too late for a creator on another CPU, which may have gone on. */
+	if (timing == TIMING_FENTRY)
+		c->caller_at_exec = call_of_creator(c, task);
 	bpf_probe_read_kernel_str(c->exec_path, sizeof(c->exec_path), bprm->filename);
 	bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 	mm = task->mm;
@@ -813,7 +830,7 @@ int on_exit(u64 *ctx)
 		c->exit_code = code;
 		c->exit_ns = now;
 		/* Before its descriptors are closed and its parent is told. */
-		c->caller_at_exit = call_of_creator(c, task, 1);
+		c->caller_at_exit = call_of_creator(c, task);
 		if (!c->exec_ns)
 			bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 		finish_if_complete(c, tgid, STATE_EXITED);
@@ -832,6 +849,7 @@ INLINE void begin_exec(u32 tgid)
 	if (!c)
 		return;
 	c->exec_tries++;
+	begins_exec(c);
 	if (!c->exec_ns)
 		c->exec_enter_ns = bpf_ktime_get_ns();
 }
@@ -1203,10 +1221,14 @@ int on_percpu_alloc(u64 *ctx)
 {
 	struct pending p = {};
 	u64 id = bpf_get_current_pid_tgid();
-	u32 tid = id;
+	u32 tid = id, tgid = id >> 32;
+	struct creation *c;
 
-	if (!is_watched(id >> 32))
+	if (!is_watched(tgid))
 		return 0;
+	c = bpf_map_lookup_elem(&live, &tgid);
+	if (c)
+		begins_exec(c);
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
 	return 0;
@@ -1318,6 +1340,35 @@ int on_fault(u64 *ctx)
 	return 0;
 }
 
+/* A child that runs on as its creator's program has made a page its own. */
+INLINE void eroded(u32 tgid)
+{
+	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+	struct pt_regs *regs;
+	struct erosion_key key = {};
+	struct site site = {};
+	u64 *pages, count = 1;
+
+	if (!c || c->exec_ns || (c->flags & CLONE_VM))
+		return;
+	regs = bpf_task_pt_regs(bpf_get_current_task_btf());
+	key.ip = ip_of(regs);
+	key.tgid = c->site.tgid;
+	pages = bpf_map_lookup_elem(&erosion, &key);
+	if (pages)
+		count = __sync_fetch_and_add(pages, 1) + 1;
+	else
+		bpf_map_update_elem(&erosion, &key, &count, UPDATE_ANY);
+	/* The 8th, 16th, 32nd ... page: what makes few is of no interest. */
+	if (count < 8 || (count & (count - 1)))
+		return;
+	site.ip = key.ip;
+	site.image = c->site.image;
+	site.tgid = key.tgid;
+	site.nr = NR_EROSION;
+	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION);
+}
+
 /* A page allocated while the same thread's write-protect fault is served: the fault
  * was a copy, not a reuse. */
 SEC("tp_btf/mm_page_alloc")
@@ -1339,6 +1390,7 @@ int on_page_alloc(u64 *ctx)
 	if (!in_exception(bpf_task_pt_regs(bpf_get_current_task_btf())))
 		return 0;
 	tgid = id >> 32;
+	eroded(tgid);
 	if (now->child) {
 		c = bpf_map_lookup_elem(&live, &tgid);
 		if (c) {

@@ -113,6 +113,14 @@ pub(crate) struct CallCount {
     pub(crate) last: i64,
 }
 
+/// Pages that the children of a process have made private at one instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErodedPages {
+    pub(crate) creator: u32,
+    pub(crate) ip: u64,
+    pub(crate) pages: u64,
+}
+
 /// Refused creations of one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RefusalCount {

@@ -27,6 +27,8 @@ pub(crate) const CLASS_CLOSE_UNUSED: u16 = 4;
 pub(crate) const CLASS_BLOCK_WRITE_PARTIAL: u16 = 5;
 /// The class of a creation's stack.
 pub(crate) const CLASS_CREATION: u16 = 6;
+/// What the stack of a child that makes pages private has in place of a system call's number.
+pub(crate) const NR_EROSION: u32 = 0xffff_fffe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -108,6 +110,14 @@ pub(crate) struct RawStackHead {
     pub(crate) lr: u64,
     pub(crate) tid: u32,
     pub(crate) class: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct RawErosionKey {
+    pub(crate) ip: u64,
+    pub(crate) tgid: u32,
+    pub(crate) pad: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -206,6 +216,8 @@ unsafe impl aya::Pod for RawTotals {}
 unsafe impl aya::Pod for RawStackHead {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawProgram {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawErosionKey {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawRefusalKey {}
 // SAFETY: as above.

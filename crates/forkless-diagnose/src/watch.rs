@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::creation::{Creation, Place};
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, Event, RefusalCount, SeenProgram, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::{
-    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawRefusalKey, RawRefusals, RawTotals,
-    RingItem,
+    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawErosionKey, RawRefusalKey, RawRefusals,
+    RawTotals, RingItem,
 };
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
@@ -337,6 +337,23 @@ impl Watch {
         Some(BlockReads { reads, timed, ns })
     }
 
+    /// The pages that children have made private so far.
+    pub(crate) fn erosion(&self) -> Result<Vec<ErodedPages>, WatchError> {
+        let map = self.bpf.map("erosion").ok_or_else(|| missing_map("erosion"))?;
+        let map: BpfHashMap<_, RawErosionKey, u64> =
+            BpfHashMap::try_from(map).map_err(map_error("erosion"))?;
+        // An evicted entry restarts the iteration.
+        let mut found: Vec<ErodedPages> = map
+            .iter()
+            .take(2 * EROSION_PLACES)
+            .flatten()
+            .map(|(key, pages)| ErodedPages { creator: key.tgid, ip: key.ip, pages })
+            .collect();
+        found.sort_by_key(|one| (one.creator, one.ip));
+        found.dedup_by_key(|one| (one.creator, one.ip));
+        Ok(found)
+    }
+
     /// The refused creations so far.
     pub(crate) fn refusals(&self) -> Result<Vec<(RefusalKey, RefusalCount)>, WatchError> {
         let map = self.bpf.map("refusals").ok_or_else(|| missing_map("refusals"))?;
@@ -393,6 +410,8 @@ impl Watch {
     }
 }
 
+/// Entries of the map `erosion`.
+const EROSION_PLACES: usize = 8192;
 /// Entries of the map `refusals`.
 const REFUSAL_PLACES: usize = 1024;
 /// Entries of the map `calls`.

@@ -6,6 +6,7 @@
 //! `--all` would see the programs of other tests.
 
 mod bystanders;
+mod erosion;
 mod findings;
 mod healthy;
 mod lines;
@@ -40,6 +41,7 @@ fn main() {
     refused::add(&mut trials);
     loops::add(&mut trials);
     bystanders::add(&mut trials);
+    erosion::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

@@ -38,10 +38,8 @@ pub(crate) struct Blocked {
     /// on.
     pub(crate) end_waits: u64,
     pub(crate) end_ns: u64,
-    /// The same for callers that waited in epoll. Node.js waits there for the end of a program in
-    /// spawnSync, with a loop of that call's own.
-    pub(crate) epoll_waits: u64,
-    pub(crate) epoll_ns: u64,
+    /// The rest of all children's lives, waited for or not.
+    pub(crate) rest_ns: u64,
     /// Full forks.
     pub(crate) copies: u64,
     /// Anonymous memory of the caller at the last of them, bytes.
@@ -76,10 +74,7 @@ impl Blocked {
             self.end_waits += 1;
             self.end_ns += life - stood;
         }
-        if waits.is_some_and(|waits| waits.in_epoll) && life > stood {
-            self.epoll_waits += 1;
-            self.epoll_ns += life - stood;
-        }
+        self.rest_ns += life.saturating_sub(stood);
         if Outcome::of(creation) != Outcome::Shared {
             self.copies += 1;
             self.anon = creation.memory.anon;
@@ -99,8 +94,7 @@ impl Blocked {
         self.exec_ns += other.exec_ns;
         self.end_waits += other.end_waits;
         self.end_ns += other.end_ns;
-        self.epoll_waits += other.epoll_waits;
-        self.epoll_ns += other.epoll_ns;
+        self.rest_ns += other.rest_ns;
         self.copies += other.copies;
         self.anon = self.anon.max(other.anon);
         self.programs.merge(&other.programs);

@@ -34,11 +34,11 @@ pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, Totals};
 use crate::procfs;
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CREATION, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
-    CLASS_ZONEINFO, RawCallKey,
+    CLASS_ZONEINFO, NR_EROSION, RawCallKey,
 };
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
@@ -117,6 +117,7 @@ pub(crate) struct Collected {
     pub(crate) failed: HashMap<ProgramKey, FailedExecs>,
     pub(crate) shells: HashMap<(ProgramKey, shell::Fate), ShellGroup>,
     pub(crate) refused: Refusals,
+    pub(crate) erosion: Vec<ErodedPages>,
     pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
     pub(crate) pages: HashMap<ProgramKey, PageHistory>,
@@ -160,6 +161,7 @@ impl Collected {
             failed: HashMap::new(),
             shells: HashMap::new(),
             refused: Refusals::default(),
+            erosion: Vec::new(),
             programs: Programs::default(),
             stacks: HashMap::new(),
             pages: HashMap::new(),
@@ -306,7 +308,7 @@ impl Collected {
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
         wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
         wanted.extend(loops.iter().map(|(site, _)| (site.pid, site.ip)));
-        stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
+        stacks.retain(|site, _| site.nr == NR_EROSION || wanted.contains(&(site.pid, site.ip)));
     }
 
     fn created(&mut self, creation: &Creation) {
@@ -454,6 +456,9 @@ impl Collected {
             if let Some(faults) = watch.faults_after_fork(pid) {
                 self.faults.insert(pid, faults);
             }
+        }
+        if end {
+            self.erosion = watch.erosion()?;
         }
         if end || self.calls_walk.is_due() {
             self.calls_walk.began();

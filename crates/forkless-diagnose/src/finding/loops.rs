@@ -42,14 +42,14 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         known.blocked.merge(blocked);
     }
     for merged in merged.values_mut().filter(|merged| has_own_loop(&merged.stack)) {
-        let blocked = &mut merged.blocked;
-        blocked.end_waits += std::mem::take(&mut blocked.epoll_waits);
-        blocked.end_ns += std::mem::take(&mut blocked.epoll_ns);
+        merged.blocked.end_waits = merged.blocked.count;
+        merged.blocked.end_ns = merged.blocked.rest_ns;
     }
     merged.into_values().filter_map(|merged| finding(context, &merged)).collect()
 }
 
-/// Whether the call waits for its child in a loop of its own: spawnSync of Node.js and its kin.
+/// Whether the call waits for its child's end in a loop of its own: spawnSync of Node.js and its
+/// kin. What the caller waits in then does not tell.
 fn has_own_loop(stack: &[Frame]) -> bool {
     let names = stack.iter().filter_map(|frame| frame.function.as_deref());
     names.into_iter().any(|name| name.contains("SyncProcessRunner"))

@@ -4,6 +4,7 @@
 
 mod bystanders;
 mod calls;
+mod erosion;
 mod execs;
 mod forks;
 mod loops;
@@ -59,6 +60,8 @@ pub enum FindingKind {
     LoopBlocked,
     /// Other threads of a process wait while it forks.
     Bystanders,
+    /// Forked workers make pages private that they could share.
+    CowErosion,
 }
 
 impl FindingKind {
@@ -363,6 +366,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(refused::find(context));
     findings.extend(loops::find(context));
     findings.extend(bystanders::find(context));
+    findings.extend(erosion::find(context));
     // A program that fails comes before those that are slow.
     findings.sort_by(|a, b| {
         let is_slow = |finding: &Finding| finding.kind != FindingKind::ForkRefused;
