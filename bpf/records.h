@@ -172,7 +172,8 @@ enum {
  * where it was, so the creator's mappings tell what it belongs to. */
 struct erosion_key {
 	u64 ip;
-	u32 tgid; /* the creator */
+	u64 image; /* the creator's, as in struct site */
+	u32 tgid;  /* the creator */
 	u32 pad;
 };
 

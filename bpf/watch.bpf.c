@@ -1353,6 +1353,7 @@ INLINE void eroded(u32 tgid)
 		return;
 	regs = bpf_task_pt_regs(bpf_get_current_task_btf());
 	key.ip = ip_of(regs);
+	key.image = c->site.image;
 	key.tgid = c->site.tgid;
 	pages = bpf_map_lookup_elem(&erosion, &key);
 	if (pages)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::step::{self, Counted};
 use crate::tally::Tally;
-use crate::{elsewhere, examples, installed, layers, msrv, symbols, text, tree};
+use crate::{book, elsewhere, examples, installed, layers, msrv, symbols, text, tree};
 
 /// Flags of `cargo xtask ci`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +35,7 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("format", 60, Work::Once(&["cargo", "fmt", "--all", "--check"])),
     ("paths", 60, Work::Check(text::paths)),
     ("links", 60, Work::Check(text::links)),
+    ("book", 60, Work::Check(book::check)),
     ("layers", 60, Work::Check(layers::check)),
     ("examples", 60, Work::Check(examples::check)),
     ("bpf objects are fresh", 120, Work::Once(&["bpf/build.sh", "--check"])),

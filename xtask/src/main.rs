@@ -2,6 +2,7 @@
 //!
 //! It installs nothing (`./x` does). Its checks need only the tree and a built workspace.
 
+mod book;
 mod ci;
 mod circles;
 mod demo;
@@ -41,8 +42,10 @@ enum Task {
     Demo(demo::Args),
     /// No tracked file names a place on somebody's machine.
     Paths,
-    /// Relative links in the Markdown pages lead somewhere.
+    /// Relative links in the Markdown pages lead somewhere, and docs/SUMMARY.md names every page.
     Links,
+    /// The book is built by mdBook, if that is installed, and all its links lead somewhere.
+    Book,
     /// Crates and modules depend only downwards, libraries do not know the tool, one crate creates
     /// processes, and prose ends at column 100.
     Layers,
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => return demo::run(&args),
         Task::Paths => text::paths(),
         Task::Links => text::links(),
+        Task::Book => book::check(),
         Task::Layers => layers::check(),
         Task::Examples => examples::check(),
         Task::Symbols => symbols::check(),

@@ -4,11 +4,11 @@
 //! Not lychee: CI would have to build it from source, HTTP client included, for links into this
 //! tree alone.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::tree;
+use crate::{book, tree};
 
 /// Paths that exist on one machine only. They are assembled here, so that this file passes its own
 /// check.
@@ -48,7 +48,7 @@ fn names_path(line: &str, path: &str) -> bool {
     })
 }
 
-/// Fails when a relative link of a Markdown page leads nowhere.
+/// Fails when a relative link of a Markdown page leads nowhere, or the book's order lacks a page.
 pub(crate) fn links() -> Result<String> {
     let mut dead = Vec::new();
     let mut pages = 0;
@@ -65,6 +65,10 @@ pub(crate) fn links() -> Result<String> {
                 dead.push(format!("{}:{number}: {target}: {why}", file.display()));
             }
         }
+    }
+    let mistakes = book::mistakes()?;
+    if !mistakes.is_empty() {
+        bail!("the book's order:\n{}", mistakes.join("\n"));
     }
     if !dead.is_empty() {
         bail!("dead links:\n{}", dead.join("\n"));
@@ -104,7 +108,7 @@ fn follow(page: &Path, target: &str) -> Result<(), String> {
     let file = if path.is_empty() {
         page.to_owned()
     } else {
-        normalise(&page.parent().unwrap_or(Path::new("")).join(path))
+        tree::normalise(&page.parent().unwrap_or(Path::new("")).join(path))
     };
     if !tree::root().join(&file).exists() {
         return Err("no such file".to_owned());
@@ -125,20 +129,6 @@ fn slug(heading: &str) -> String {
         .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
         .map(|c| if c == ' ' { '-' } else { c })
         .collect()
-}
-
-fn normalise(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::CurDir => {}
-            other => clean.push(other),
-        }
-    }
-    clean
 }
 
 #[cfg(test)]

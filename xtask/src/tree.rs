@@ -1,6 +1,6 @@
 //! The place of the tree, and its files.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -59,4 +59,19 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 pub(crate) fn text(file: &Path) -> Result<Option<String>> {
     let bytes = std::fs::read(root().join(file)).with_context(|| file.display().to_string())?;
     Ok(String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')))
+}
+
+/// A path without `.` and `..`, as a link means it.
+pub(crate) fn normalise(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::CurDir => {}
+            other => clean.push(other),
+        }
+    }
+    clean
 }

@@ -3,31 +3,43 @@
 //!
 //! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels
 //!   what both suffered.
+//! - Two builds that were restarted in turns stand *side by side*: pairs of restarts are tested
+//!   (`side_by_side.rs`).
 //! - Two files are *separate runs*: their machine may have changed in between, which no number of
-//!   samples inside a run can show. Whole restarts are resampled. The interval is widened by
-//!   [`SITTING`], for changes that restarts made in one sitting do not see. A file of fewer than
-//!   three restarts says so and gets [`SINGLE`] instead.
+//!   samples inside a run can show. So a figure is first divided by its own run's yardstick, round
+//!   by round: what slowed both cancels. Whole restarts are resampled. The interval is widened by
+//!   [`Widening`], for changes that restarts made in one sitting do not see.
 //! - *Published* tables are of other machines, and an *emulator*'s clock is that of no machine.
 //!   Only figures relative to each side's own yardstick are compared (`relative.rs`), and no
 //!   difference is called faster or slower.
 
 mod relative;
+mod side_by_side;
 
 use serde::Serialize;
 
 pub(crate) use self::relative::{published, published_on};
+pub use self::side_by_side::{fewest_pairs, is_other_first, side_by_side};
 use crate::registry::Registry;
 use crate::results::{Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
-use crate::stats::median;
+use crate::stats::{Summary, median};
 
-/// How far two sittings on a shared machine differ beyond the differences between restarts of one
-/// sitting. The share is added to each side of a ratio's interval.
-pub const SITTING: f64 = 0.05;
+/// How far two sittings on a shared machine differ beyond what one sitting shows: the share that is
+/// added to each side of a ratio's interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Widening {
+    /// Where whole restarts are resampled.
+    restarts: f64,
+    /// Where there are too few of them.
+    single: f64,
+}
 
-/// The same where a file has too few restarts to resample: absolute times on shared machines move
-/// by 20 % and more.
-pub const SINGLE: f64 = 0.25;
+/// Of times on the clock: on shared machines they move by 20 % and more.
+const CLOCK: Widening = Widening { restarts: 0.05, single: 0.25 };
+
+/// Of times divided by their own run's yardstick.
+const DIVIDED: Widening = Widening { restarts: 0.05, single: 0.10 };
 
 /// How the two sides were taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,6 +51,12 @@ pub enum Comparison {
     Restarts,
     /// Two runs, at least one of fewer than three restarts.
     SingleRestart,
+    /// Two runs of several restarts each, every figure divided by its own run's yardstick.
+    ByYardstick,
+    /// The same, at least one of fewer than three restarts.
+    ByYardstickSingleRestart,
+    /// Two builds, restarted in turns.
+    SideBySide,
     /// With figures of another machine.
     Published,
     /// With figures taken in an emulator.
@@ -61,6 +79,15 @@ impl Comparison {
             }
             Comparison::Published => {
                 "published figures of another machine: relative to each table's own yardstick, without a verdict"
+            }
+            Comparison::ByYardstick => {
+                "separate runs: each figure is divided by its own run's yardstick, whole restarts are resampled, and 5 % added for what a sitting cannot show"
+            }
+            Comparison::ByYardstickSingleRestart => {
+                "separate runs with fewer than three restarts: each figure is divided by its own run's yardstick, and the interval is widened by 10 %; five restarts give a sharper one"
+            }
+            Comparison::SideBySide => {
+                "restarted in turns: the differences of pairs are ranked (99 % interval, of all rows together)"
             }
             Comparison::Relative => "relative to each side's own yardstick, without a verdict",
             Comparison::Emulated => {
@@ -125,15 +152,37 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether the second side is worse by more than `percent`, with the whole interval.
+    /// Whether the second side is shown to be slower, and a slowdown of `percent` lies within the
+    /// interval or below it. A limit that the whole interval had to pass would let half of all
+    /// slowdowns of just that size pass, and on a noisy machine almost every one.
     #[must_use]
     pub fn is_regression(&self, percent: f64) -> bool {
+        self.verdict == Difference::Slower && self.may_be_slower_by(percent)
+    }
+
+    /// Whether the interval leaves room for a slowdown of `percent`. Where the second side is not
+    /// shown to be slower, the measurement was not sharp enough to tell.
+    #[must_use]
+    pub fn may_be_slower_by(&self, percent: f64) -> bool {
         let [low, high] = self.ci95;
-        match self.comparison {
-            Comparison::Published | Comparison::Emulated | Comparison::Relative => false,
-            _ if higher_is_better(&self.metric) => high < 1.0 - percent / 100.0,
-            _ => low > 1.0 + percent / 100.0,
+        match self.verdict {
+            Difference::None => false,
+            _ if higher_is_better(&self.metric) => low <= 1.0 - percent / 100.0,
+            _ => high >= 1.0 + percent / 100.0,
         }
+    }
+
+    /// Sets the interval, and the verdict that follows from it.
+    fn judge(&mut self, interval: [f64; 2]) {
+        self.ci95 = interval;
+        let better_below = !higher_is_better(&self.metric);
+        self.verdict = match interval {
+            [low, _] if low > 1.0 && better_below => Difference::Slower,
+            [low, _] if low > 1.0 => Difference::Faster,
+            [_, high] if high < 1.0 && better_below => Difference::Faster,
+            [_, high] if high < 1.0 => Difference::Slower,
+            _ => Difference::NoDifferenceShown,
+        };
     }
 }
 
@@ -156,18 +205,30 @@ pub fn is_of_another_world(results: &Results) -> bool {
     results.machine.os == "published" || results.machine.emulator.is_some()
 }
 
+/// By which figures separate runs are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// By the ratios to each run's yardstick where both runs have it, and the yardstick itself by
+    /// the clock.
+    Ratios,
+    /// By the clock alone.
+    Clock,
+    /// Relative to each run's yardstick, without a verdict. So it always is where one side is of
+    /// another world.
+    OtherSystems,
+}
+
 /// Compares all rows that both sides have. Estimates are left out: they are no ground for a
-/// verdict. With `relative` every figure is taken relative to its own side's yardstick, as it
-/// always is where one side is of another world.
+/// verdict.
 #[must_use]
-pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64, registry: Registry) -> Vec<Change> {
+pub fn compare(a: &Side<'_>, b: &Side<'_>, by: By, seed: u64, registry: Registry) -> Vec<Change> {
     let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);
     let by_yardstick = if either(|results| results.machine.os == "published") {
         Some(Comparison::Published)
     } else if either(|results| results.machine.emulator.is_some()) && a.results != b.results {
         Some(Comparison::Emulated)
     } else {
-        relative.then_some(Comparison::Relative)
+        (by == By::OtherSystems).then_some(Comparison::Relative)
     };
     let same_run = std::ptr::eq(a.results, b.results) || a.results == b.results;
     let mut changes = Vec::new();
@@ -189,7 +250,13 @@ pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64, registry: 
                         &other.rows,
                         kind,
                     ),
-                    None => Some(measured(first, second, same_run, seed)),
+                    None if same_run => Some(interleaved(first, second, seed)),
+                    None => {
+                        let yardstick = registry.of(&suite.name).yardstick;
+                        let yardsticks =
+                            || Some([yardstick(&suite.rows, first)?, yardstick(&other.rows, second)?]);
+                        Some(separate(first, second, yardsticks().filter(|_| by == By::Ratios), seed))
+                    }
                 };
                 changes.extend(change.map(|change| Change { suite: suite.name.clone(), ..change }));
             }
@@ -243,40 +310,66 @@ fn change(first: &Row, second: &Row) -> Change {
     }
 }
 
-fn measured(first: &Row, second: &Row, same_run: bool, seed: u64) -> Change {
+/// Two methods that took turns in one run.
+fn interleaved(first: &Row, second: &Row, seed: u64) -> Change {
     let mut change = change(first, second);
-    let restarts = first.restarts.len().min(second.restarts.len());
-    let interval = if same_run {
-        change.comparison = Comparison::Interleaved;
-        let ratios = within_rounds(&second.grouped(), &first.grouped());
-        change.ratio = median(&ratios.values);
-        Resampler::new([&ratios], 2000, seed).medians(&ratios).interval(0.95)
-    } else {
-        let (one, other) = if restarts >= 3 {
-            change.comparison = Comparison::Restarts;
-            (restart_replicates(first, seed), restart_replicates(second, seed.wrapping_add(1)))
-        } else {
-            change.comparison = Comparison::SingleRestart;
-            (round_replicates(first, seed), round_replicates(second, seed.wrapping_add(1)))
-        };
-        let extra = if restarts >= 3 { SITTING } else { SINGLE };
-        other.ratio(&one).interval(0.95).map(|[low, high]| [low * (1.0 - extra), high * (1.0 + extra)])
+    change.comparison = Comparison::Interleaved;
+    let ratios = within_rounds(&second.grouped(), &first.grouped());
+    change.ratio = median(&ratios.values);
+    let interval = Resampler::new([&ratios], 2000, seed).medians(&ratios).interval(0.95);
+    judged(change, interval)
+}
+
+/// Rows of two runs, each with the yardstick of its own run if that can be used.
+fn separate(first: &Row, second: &Row, yardsticks: Option<[&Row; 2]>, seed: u64) -> Change {
+    let divided = yardsticks.and_then(|[a, b]| Some([divided(first, a)?, divided(second, b)?]));
+    let widening = if divided.is_some() { DIVIDED } else { CLOCK };
+    let [first, second] = divided.as_ref().map_or([first, second], |[first, second]| [first, second]);
+    let mut change = change(first, second);
+    let has_restarts = first.restarts.len().min(second.restarts.len()) >= 3;
+    let replicates = if has_restarts { restart_replicates } else { round_replicates };
+    change.comparison = match (divided.is_some(), has_restarts) {
+        (true, true) => Comparison::ByYardstick,
+        (true, false) => Comparison::ByYardstickSingleRestart,
+        (false, true) => Comparison::Restarts,
+        (false, false) => Comparison::SingleRestart,
     };
+    let extra = if has_restarts { widening.restarts } else { widening.single };
+    let ratio = replicates(second, seed.wrapping_add(1)).ratio(&replicates(first, seed));
+    let interval = ratio.interval(0.95).map(|[low, high]| [low * (1.0 - extra), high * (1.0 + extra)]);
+    judged(change, interval)
+}
+
+/// A row divided, round by round, by the yardstick of its run. `None` for the yardstick itself, and
+/// where a round has no figure to divide by.
+fn divided(row: &Row, yardstick: &Row) -> Option<Row> {
+    let of_itself = (&row.method, &row.params) == (&yardstick.method, &yardstick.params);
+    let same_rounds = row.per_round.len() == yardstick.per_round.len() && row.restarts == yardstick.restarts;
+    let ratios = within_rounds(&row.grouped(), &yardstick.grouped());
+    let is_usable = !of_itself && same_rounds && ratios.values.len() == row.per_round.len();
+    is_usable.then(|| Row {
+        method: row.method.clone(),
+        params: row.params.clone(),
+        metric: row.metric.clone(),
+        unit: format!("x {}", yardstick.method),
+        summary: Summary { median: median(&ratios.values), ..Summary::default() },
+        per_round: ratios.rounds,
+        samples: ratios.values,
+        restarts: row.restarts.clone(),
+        ..Row::default()
+    })
+}
+
+/// A comparison of two figures, with its verdict.
+fn judged(mut change: Change, interval: Option<[f64; 2]>) -> Change {
     if change.a == 0.0 || change.b == 0.0 {
         // Faults where there are none, times below the clock's grain: equal or not, but no ratio.
         change.verdict = if change.a == change.b { Difference::NoDifferenceShown } else { Difference::None };
         return change;
     }
-    let Some(ci95) = interval else { return change };
-    change.ci95 = ci95;
-    let better_below = !higher_is_better(&change.metric);
-    change.verdict = match ci95 {
-        [low, _] if low > 1.0 && better_below => Difference::Slower,
-        [low, _] if low > 1.0 => Difference::Faster,
-        [_, high] if high < 1.0 && better_below => Difference::Faster,
-        [_, high] if high < 1.0 => Difference::Slower,
-        _ => Difference::NoDifferenceShown,
-    };
+    if let Some(interval) = interval {
+        change.judge(interval);
+    }
     change
 }
 
@@ -321,7 +414,7 @@ mod tests {
 
     fn one(a: &Results, b: &Results) -> Change {
         let side = |results| Side { results, method: None };
-        compare(&side(a), &side(b), false, 1, SUITES).pop().unwrap()
+        compare(&side(a), &side(b), By::Ratios, 1, SUITES).pop().unwrap()
     }
 
     #[test]
@@ -350,6 +443,66 @@ mod tests {
         assert_eq!(change.verdict, Difference::NoDifferenceShown);
     }
 
+    /// A run of vfork and of a method of so many times its time, on a machine of this speed.
+    fn beside_a_yardstick(speed: f64, times: f64, salt: u64, restarts: usize) -> Results {
+        let mut both = results(speed * 60.0, salt, restarts);
+        let mut row = results(speed * 60.0 * times, salt, restarts).suites.remove(0).rows.remove(0);
+        both.suites[0].rows[0].method = "vfork_exec".into();
+        row.method = "m".into();
+        both.suites[0].rows.push(row);
+        both
+    }
+
+    #[test]
+    fn a_machine_of_another_speed_hides_no_slowdown_and_feigns_none() {
+        let before = beside_a_yardstick(1.0, 1.5, 1, 5);
+        for speed in [0.7, 1.0, 1.6] {
+            let of = |times| {
+                let after = beside_a_yardstick(speed, times, 2, 5);
+                let side = |results| Side { results, method: Some("m") };
+                let changes = compare(&side(&before), &side(&after), By::Ratios, 1, SUITES);
+                assert_eq!(changes.len(), 1);
+                changes[0].clone()
+            };
+            let same = of(1.5);
+            assert_eq!((same.comparison, same.unit.as_str()), (Comparison::ByYardstick, "x vfork_exec"));
+            assert_eq!(same.verdict, Difference::NoDifferenceShown, "{same:?}");
+            let slower = of(1.5 * 1.15);
+            assert!((slower.ratio - 1.15).abs() < 0.01, "{slower:?}");
+            assert!(slower.is_regression(10.0) && !slower.is_regression(30.0), "{slower:?}");
+        }
+    }
+
+    #[test]
+    fn the_yardstick_itself_is_compared_by_the_clock_and_so_is_everything_if_asked() {
+        let (one, other) = (beside_a_yardstick(1.0, 1.5, 1, 5), beside_a_yardstick(2.0, 1.5, 2, 5));
+        let side = |results| Side { results, method: None };
+        let kinds = |by| {
+            let changes = compare(&side(&one), &side(&other), by, 1, SUITES);
+            changes.iter().map(|change| (change.comparison, change.verdict)).collect::<Vec<_>>()
+        };
+        let slower = (Comparison::Restarts, Difference::Slower);
+        assert_eq!(kinds(By::Ratios), [slower, (Comparison::ByYardstick, Difference::NoDifferenceShown)]);
+        assert_eq!(kinds(By::Clock), [slower, slower]);
+        let single = beside_a_yardstick(2.0, 1.5, 2, 1);
+        let changes = compare(&side(&one), &side(&single), By::Ratios, 1, SUITES);
+        assert_eq!(changes[1].comparison, Comparison::ByYardstickSingleRestart);
+    }
+
+    #[test]
+    fn a_limit_fires_for_what_is_slower_and_not_shown_to_be_below_it() {
+        let shown = |interval| {
+            let mut change = change(&Row { metric: "wall".into(), ..Row::default() }, &Row::default());
+            change.judge(interval);
+            [5.0, 10.0, 30.0].map(|limit| change.is_regression(limit))
+        };
+        assert_eq!(shown([1.08, 1.12]), [true, true, false]);
+        assert_eq!(shown([1.20, 1.50]), [true, true, true]);
+        assert_eq!(shown([1.01, 1.04]), [false, false, false]);
+        assert_eq!(shown([0.95, 1.40]), [false, false, false]);
+        assert_eq!(shown([0.80, 0.90]), [false, false, false]);
+    }
+
     #[test]
     fn what_an_emulator_measured_is_compared_relative_to_its_yardstick_without_a_verdict() {
         let real = results(60.0, 1, 5);
@@ -365,7 +518,7 @@ mod tests {
         add_yardstick(&mut real, 0.5);
         add_yardstick(&mut emulated, 0.25);
         let side = |results| Side { results, method: Some("m") };
-        let change = compare(&side(&real), &side(&emulated), false, 1, SUITES).pop().unwrap();
+        let change = compare(&side(&real), &side(&emulated), By::Ratios, 1, SUITES).pop().unwrap();
         assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Difference::None));
         assert!((change.a - 2.0).abs() < 1e-9 && (change.b - 4.0).abs() < 1e-9, "{change:?}");
         assert!(!change.is_regression(0.0));
@@ -375,7 +528,7 @@ mod tests {
     fn published_figures_are_compared_relative_to_their_yardstick() {
         let published = published();
         let side = |method| Side { results: &published, method: Some(method) };
-        let all = compare(&side("vfork_exec"), &side("system"), false, 1, SUITES);
+        let all = compare(&side("vfork_exec"), &side("system"), By::Ratios, 1, SUITES);
         let change = all.iter().find(|change| change.suite == "spawn").unwrap();
         assert!((change.b - 115.4 / 9.0).abs() < 1e-9);
         assert_eq!(change.verdict, Difference::None);

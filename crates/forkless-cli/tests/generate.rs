@@ -42,6 +42,37 @@ fn every_subcommand_the_help_shows_has_a_manual_page() {
     assert!(pages >= 3, "{help}");
 }
 
+/// `docs/guide/flags.md`. After an intended change:
+/// `FORKLESS_UPDATE_FLAGS=1 cargo test -p forkless-cli --test generate`.
+#[test]
+fn the_guide_has_every_flag() {
+    let mut page =
+        "# Every flag\n\nEach subcommand's `--help`, as a test writes it. The manual pages have the \
+                    same.\n"
+            .to_owned();
+    let mut waiting = vec![Vec::new()];
+    while let Some(words) = waiting.pop() {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_forkless")).args(&words).arg("--help").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let name = [&["forkless".to_owned()][..], &words].concat().join(" ");
+        page += &format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
+        let list = help.split_once("Commands:\n").map_or("", |(_, list)| list);
+        let below = list.lines().take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+        let names: Vec<String> =
+            below.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect();
+        let below = names.into_iter().rev().filter(|name| name != "help");
+        waiting.extend(below.map(|name| [&words[..], &[name]].concat()));
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/flags.md");
+    if std::env::var_os("FORKLESS_UPDATE_FLAGS").is_some() {
+        fs::write(file, &page).unwrap();
+    }
+    let written = fs::read_to_string(file).unwrap();
+    let differs = page.lines().zip(written.lines()).find(|(new, old)| new != old);
+    assert!(page == written, "{file} is not of these flags (FORKLESS_UPDATE_FLAGS=1 writes it): {differs:?}");
+}
+
 #[test]
 fn bash_accepts_its_completions() {
     let directory = directory("completions");

@@ -9,6 +9,7 @@ use crate::error::WatchError;
 use crate::event::{Event, Totals};
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
+use crate::origin::{self, Origin};
 use crate::perf::PerfWatch;
 use crate::probe::TierProbe;
 use crate::remedy::StartedProgram;
@@ -16,6 +17,7 @@ use crate::sampler::Sampler;
 use crate::summary::{self, StartSummary};
 use crate::target::WatchTarget;
 use crate::tier::Tier;
+use crate::timeline::{self, Timeline};
 use crate::watch::{Watch, WatchOptions};
 
 /// Time between two readings of the kernel side's sums.
@@ -128,6 +130,10 @@ pub struct DiagnosisReport {
     pub creations: CreationCounts,
     /// How many programs were started, by whom, and what that cost.
     pub starts: StartSummary,
+    /// Where the creations come from, the costliest first; empty in a report so far.
+    pub origins: Vec<Origin>,
+    /// When they happened; empty in a report so far.
+    pub timeline: Timeline,
     /// Whether system calls were counted. If not, there are no findings about them.
     pub system_calls: bool,
     /// The least costs of a finding.
@@ -158,6 +164,7 @@ impl Diagnosis {
         }
         let mut refused = Vec::new();
         let (source, limits) = TierWatch::start(options, &mut refused)?;
+        collected.begins();
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
         let command = match &options.target {
@@ -244,7 +251,7 @@ impl Diagnosis {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_all_names();
-        self.judge(window)
+        self.judge(window, true)
     }
 
     /// The same without the wait. Call sites whose symbols are still being read are missing from
@@ -256,10 +263,10 @@ impl Diagnosis {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_names();
-        self.judge(window)
+        self.judge(window, false)
     }
 
-    fn judge(&self, window: Duration) -> Result<DiagnosisReport, WatchError> {
+    fn judge(&self, window: Duration, with_pictures: bool) -> Result<DiagnosisReport, WatchError> {
         let (living, tier) = match &self.source {
             TierWatch::Bpf(watch) => (watch.living()?, watch.tier()),
             TierWatch::Perf(watch) => (watch.living(), Tier::Perf),
@@ -284,7 +291,13 @@ impl Diagnosis {
         };
         let window_ns = window.as_nanos() as f64;
         let starters = self.collected.starters_with(&living);
-        let starts = summary::of(&starters, &self.model, window_ns);
+        let starts = summary::of(&starters, &self.collected.each, &self.model, window_ns);
+        let (origins, timeline) = if with_pictures {
+            let (origins, moments) = self.collected.pictures_with(&living);
+            (origin::of(&self.collected, &origins, &self.model), timeline::of(&moments, &self.model))
+        } else {
+            (Vec::new(), Timeline::default())
+        };
         let namesakes = finding::namesakes(&self.collected);
         let context = Context {
             collected: &self.collected,
@@ -305,6 +318,8 @@ impl Diagnosis {
             totals,
             creations,
             starts,
+            origins,
+            timeline,
             system_calls: self.system_calls,
             thresholds: self.thresholds,
             model: self.model,

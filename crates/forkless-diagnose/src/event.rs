@@ -116,7 +116,7 @@ pub(crate) struct CallCount {
 /// Pages that the children of a process have made private at one instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ErodedPages {
-    pub(crate) creator: u32,
+    pub(crate) creator: ProgramKey,
     pub(crate) ip: u64,
     pub(crate) pages: u64,
 }

@@ -105,6 +105,12 @@ pub(crate) fn ticks_since_boot() -> u64 {
         + now.tv_nsec as u64 / (1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// CLOCK_MONOTONIC, as events have it.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The code that ends right before an address of a process; `None` where its memory may not be
 /// read.
 pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option<[u8; LENGTH]> {

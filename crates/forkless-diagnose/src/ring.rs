@@ -116,6 +116,7 @@ pub(crate) struct RawStackHead {
 #[repr(C)]
 pub(crate) struct RawErosionKey {
     pub(crate) ip: u64,
+    pub(crate) image: u64,
     pub(crate) tgid: u32,
     pub(crate) pad: u32,
 }

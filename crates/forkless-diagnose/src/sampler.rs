@@ -205,6 +205,7 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             memory: procfs::memory_of(caller),
             child,
             child_comm: procfs::comm_of(child).unwrap_or_default(),
+            at_ns: procfs::monotonic_ns(),
             ..Creation::unseen()
         },
         callers_exe,

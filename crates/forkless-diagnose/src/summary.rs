@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::collect::{Starter, Starters};
+use crate::collect::{Spent, Starter, Starters};
+use crate::estimate::{Estimate, Times};
 use crate::model::CostModel;
 
 /// Starters and programs of a summary, at most.
@@ -20,6 +21,9 @@ pub struct StartSummary {
     pub cost_ns: f64,
     /// The same as a share of one CPU.
     pub cpu_share: f64,
+    /// One of them: the median of those whose caller was timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub each_ns: Option<Estimate>,
     /// Who started most; at most five.
     pub starters: Vec<StarterSummary>,
 }
@@ -39,11 +43,11 @@ pub struct StarterSummary {
     pub started: Vec<(String, u64)>,
 }
 
-pub(crate) fn of(starters: &Starters, model: &CostModel, window_ns: f64) -> StartSummary {
+pub(crate) fn of(starters: &Starters, each: &Times, model: &CostModel, window_ns: f64) -> StartSummary {
     let one = |name: &str, starter: &Starter| StarterSummary {
         name: name.to_owned(),
         programs: starter.programs,
-        without_program: starter.creations - starter.programs,
+        without_program: starter.creations() - starter.programs,
         cost_ns: starter.cost_ns(model),
         started: starter.started.top(MOST),
     };
@@ -54,7 +58,20 @@ pub(crate) fn of(starters: &Starters, model: &CostModel, window_ns: f64) -> Star
     let programs = sum(|starter| starter.programs);
     let without_program = sum(|starter| starter.without_program);
     let cost_ns = all.iter().map(|starter| starter.cost_ns).sum::<f64>() + others.cost_ns;
+    let mut spent: Spent = starters.others.spent();
+    starters.iter().for_each(|(_, starter)| spent.merge(&starter.spent()));
+    let each_ns = (each.count() > 0).then(|| {
+        // What the copy's time leaves out, as in the cost.
+        if spent.copies_are_timed() { each.median().plus(model.create) } else { each.median() }
+    });
     all.retain(|starter| starter.programs > 0);
     all.truncate(MOST);
-    StartSummary { programs, without_program, cost_ns, cpu_share: cost_ns / window_ns, starters: all }
+    StartSummary {
+        programs,
+        without_program,
+        cost_ns,
+        cpu_share: cost_ns / window_ns,
+        each_ns,
+        starters: all,
+    }
 }

@@ -1,7 +1,4 @@
-//! Function names of an ELF file: its symbol tables, or those of its separate debug file found by
-//! build id.
-
-use std::fs;
+//! Function names of an ELF file: its symbol tables, and those of its separate debug file.
 
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 
@@ -22,21 +19,10 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 impl Symbols {
-    pub(crate) fn read(file: &object::File<'_>) -> Self {
+    /// The symbols of some files that are about the same code.
+    pub(crate) fn read<'f, 'd: 'f>(files: impl IntoIterator<Item = Option<&'f object::File<'d>>>) -> Self {
         let mut symbols = Self::default();
-        symbols.add(file);
-        // A stripped library's dynamic symbols name only what it exports.
-        if file.symbols().next().is_none()
-            && let Ok(Some(id)) = file.build_id()
-            && let [first, rest @ ..] = id
-        {
-            let path = format!("/usr/lib/debug/.build-id/{first:02x}/{}.debug", hexadecimal(rest));
-            if let Ok(data) = fs::read(path)
-                && let Ok(debug) = object::File::parse(&*data)
-            {
-                symbols.add(&debug);
-            }
-        }
+        files.into_iter().flatten().for_each(|file| symbols.add(file));
         symbols.functions.sort_by_key(|(address, size, _)| (*address, std::cmp::Reverse(*size)));
         symbols.functions.dedup_by_key(|(address, ..)| *address);
         symbols

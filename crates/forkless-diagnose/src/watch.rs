@@ -14,7 +14,7 @@ use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap,
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::creation::{Creation, Place};
+use crate::creation::{Creation, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
@@ -192,8 +192,8 @@ impl Watch {
         child
     }
 
-    /// Begins to count write-protect faults and waits behind a fork, if not yet begun. On aarch64 no
-    /// tracepoint reports such faults. Counting costs every page fault and page allocation of the
+    /// Begins to count write-protect faults and waits behind a fork, if not yet begun. On aarch64
+    /// no tracepoint reports such faults. Counting costs every page fault and page allocation of the
     /// machine some 60 nanoseconds, and every wait for a lock, so it is only for when a process
     /// forks in full.
     ///
@@ -347,7 +347,10 @@ impl Watch {
             .iter()
             .take(2 * EROSION_PLACES)
             .flatten()
-            .map(|(key, pages)| ErodedPages { creator: key.tgid, ip: key.ip, pages })
+            .map(|(key, pages)| {
+                let creator = ProgramKey { pid: key.tgid, image: key.image };
+                ErodedPages { creator, ip: key.ip, pages }
+            })
             .collect();
         found.sort_by_key(|one| (one.creator, one.ip));
         found.dedup_by_key(|one| (one.creator, one.ip));

@@ -47,8 +47,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long what it leaves behind may take, while the bench waits: a report being written, workers
 /// of a server. No victim leaves anything on an idle machine.
 const REST: Duration = Duration::from_secs(5);
-/// The same once the bench is gone.
-const ABANDONED_REST: Duration = Duration::from_millis(500);
+/// The same once the bench is gone. It is time enough for another bench's guard to undo what that
+/// bench has changed.
+const ABANDONED_REST: Duration = Duration::from_secs(2);
+/// How long new orphans are given time of their own: a program could make them without end.
+const LAST: Duration = Duration::from_secs(20);
 
 /// Runs the program until it ends or the pipe on standard input is hung up, then ends what is left
 /// of it. Returns the status to exit with: the program's own, 128 and the number of the signal that
@@ -87,12 +90,22 @@ pub fn keep(ending: StopCue, program: &OsString, arguments: &[OsString]) -> u8 {
         }
     }
     let status = kept.ended_before(&mut || None, false);
-    if let Some(what) = status.and_then(|status| complaint(ending, asked, kept.killed, status)) {
+    let complaint = status.and_then(|status| complaint(ending, asked, kept.killed, status));
+    let rest = || if gone() { ABANDONED_REST } else { REST };
+    // Who is orphaned by such a kill has time of its own: it may be a guard with work to do.
+    let (mut known, mut since) = (descendants::children(), Duration::ZERO);
+    descendants::end_all_but(&[], |passed| {
+        let left = descendants::children();
+        if passed < LAST && left.iter().any(|child| !known.contains(child)) {
+            since = passed;
+        }
+        known = left;
+        ControlFlow::Continue((passed - since >= rest()).then_some(libc::SIGKILL))
+    });
+    // Last of all: if nobody reads standard error any more, SIGPIPE ends this process.
+    if let Some(what) = complaint {
         eprintln!("forkless: {}: {what}", program.display());
     }
-    let rest = || if gone() { ABANDONED_REST } else { REST };
-    let due = |passed| ControlFlow::Continue((passed >= rest()).then_some(libc::SIGKILL));
-    descendants::end_all_but(&[], due);
     status.map_or(127, code)
 }
 

@@ -189,7 +189,7 @@ mod tests {
     /// The guide says of each what it means. `Off` is in no report.
     #[test]
     fn the_guide_has_every_reason() {
-        const GUIDE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/run.md"));
+        const GUIDE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/report.md"));
         let words: Vec<&str> = GUIDE.split_whitespace().collect();
         let guide = words.join(" ");
         for kind in AbortKind::ALL.iter().filter(|&&kind| kind != AbortKind::Off) {

@@ -118,7 +118,7 @@ fn row(method: &str, params: &[(&str, &str)], metric: &str, unit: &str, value: f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Side, compare};
+    use crate::compare::{By, Side, compare};
     use crate::suites::SUITES;
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let change = compare(
             &Side { results: &published(), method: None },
             &Side { results: &mac, method: None },
-            false,
+            By::Ratios,
             1,
             SUITES,
         );
@@ -153,7 +153,7 @@ mod tests {
             row.params.insert("stride".into(), Param::Number(1));
             row.summary.median *= 3.0;
         }
-        let changes = compare(&side, &Side { results: &other, method: None }, false, 1, SUITES);
+        let changes = compare(&side, &Side { results: &other, method: None }, By::Ratios, 1, SUITES);
         let first = changes.iter().find(|change| change.suite == "cow" && change.metric == "first").unwrap();
         assert!((first.a - 65.0 / 7.0).abs() < 1e-9 && (first.ratio - 1.0).abs() < 1e-9, "{first:?}");
     }

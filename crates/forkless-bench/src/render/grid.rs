@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Tab
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Bound, Check};
-use crate::compare::Change;
+use crate::compare::{Change, Comparison};
 use crate::registry::Columns;
 use crate::results::{Fit, Param, Row, Suite};
 
@@ -171,11 +171,12 @@ impl Grid {
     #[must_use]
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
         let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
-        for (letter, _) in ('B'..='Z').zip(others) {
+        for (letter, changes) in ('B'..='Z').zip(others) {
+            let side_by_side = changes.iter().any(|change| change.comparison == Comparison::SideBySide);
             heads.extend([
                 letter.to_string(),
                 format!("{letter} / A"),
-                "95 % interval".into(),
+                format!("{} % interval", if side_by_side { 99 } else { 95 }),
                 "verdict".into(),
             ]);
         }
@@ -224,11 +225,13 @@ impl Grid {
         grid
     }
 
-    /// Leaves out columns in which nothing is said, as intervals and verdicts of published figures.
+    /// Leaves out columns in which nothing is said, as intervals and verdicts of published figures,
+    /// or parameters where all are the same.
     fn drop_empty_columns(&mut self) {
-        for column in (self.text_columns..self.heads.len()).rev() {
+        for column in (0..self.heads.len()).rev() {
             if self.lines.iter().all(|line| line[column].is_empty()) {
                 self.heads.remove(column);
+                self.text_columns -= usize::from(column < self.text_columns);
                 for line in &mut self.lines {
                     line.remove(column);
                 }

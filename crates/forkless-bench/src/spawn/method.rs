@@ -66,6 +66,26 @@ impl Method {
         Method::VforkExecPipes,
     ];
 
+    /// The ten that people know, in the order of the table. The others are variants of these.
+    const KNOWN: [Method; 10] = [
+        Method::VforkExec,
+        Method::NoshellCloneCompat0,
+        Method::Forkless,
+        Method::ForklessCommand,
+        Method::PosixSpawn,
+        Method::ForkExec,
+        Method::System,
+        Method::Popen,
+        Method::ForklessSystem,
+        Method::ForklessPopen,
+    ];
+
+    /// The methods that people know, of those that this system has.
+    #[must_use]
+    pub fn known() -> Vec<Method> {
+        Method::only_offered(&Method::KNOWN)
+    }
+
     /// Those that this system has: all on Linux, elsewhere what every Unix has.
     #[must_use]
     pub fn offered() -> Vec<Method> {

@@ -3,6 +3,7 @@
 
 pub mod bootstrap;
 pub mod line;
+pub mod signed_rank;
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use libtest_mimic::Trial;
@@ -12,9 +12,15 @@ use crate::support::{FORKLESS, find, known_problem, skip, trial, wait_until};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
-    let tests: [Test; 5] = [
+    let tests: [Test; 7] = [
         ("outputs::json_is_what_the_schema_in_docs_describes", schema, None),
         ("outputs::html_is_one_page_without_foreign_markup", html, None),
+        ("outputs::folded_paths_lead_from_the_program_to_what_it_started", folded, None),
+        (
+            "outputs::pprof_reads_the_profile",
+            pprof,
+            find("go").is_none().then_some("no go, whose pprof would read it"),
+        ),
         (
             "outputs::the_live_view_is_for_terminals_only",
             live,
@@ -70,6 +76,59 @@ fn html() {
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{page}");
     assert!(!page.contains("<i>") && !page.contains("<script"), "{page}");
     assert!(!page.contains("http://") && !page.contains("https://"), "the page stands alone");
+}
+
+/// Writes an output of a watch into a file, since the program prints on standard output itself.
+fn written(form: &str, name: &str, program: &[&str]) -> PathBuf {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", form, "--output"])
+        .arg(&file)
+        .arg("--")
+        .arg(known_problem().expect("checked before"))
+        .args(program)
+        .output()
+        .expect("forkless runs");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    file
+}
+
+fn folded() {
+    let file = written("--folded", "paths.folded", &["forkexec", "6", "16"]);
+    let text = std::fs::read_to_string(&file).expect("written");
+    std::fs::remove_file(&file).expect("our own file");
+    let is_a_path = |line: &str| {
+        let (path, cost) = line.rsplit_once(' ')?;
+        cost.parse::<u64>().ok()?;
+        let parts: Vec<&str> = path.split(';').collect();
+        let of_program = parts.iter().any(|part| part.starts_with("fork_for_exec (known_problem"));
+        let ends = parts.first() == Some(&"known_problem") && parts.last() == Some(&"fork, exec true");
+        (of_program && ends).then_some(())
+    };
+    assert!(!text.is_empty() && text.lines().all(|line| is_a_path(line).is_some()), "{text}");
+}
+
+fn pprof() {
+    let file = written("--pprof", "forks.pb.gz", &["spawn", "6", "16"]);
+    let shown = |options: &[&str]| {
+        let output = Command::new("go")
+            .args(["tool", "pprof"])
+            .args(options)
+            .arg(&file)
+            .env("GOTOOLCHAIN", "local")
+            .output()
+            .expect("go runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // The cost is what is shown at first; the values of the whole file are in -raw.
+    let top = shown(&["-top", "-cum", "-nodecount=100"]);
+    for part in ["Type: cost", "known_problem", "spawn true"] {
+        assert!(top.contains(part), "no {part} in {top}");
+    }
+    let counts = shown(&["-sample_index=creations", "-top", "-nodecount=100"]);
+    assert!(counts.contains("6 total"), "{counts}");
+    std::fs::remove_file(&file).expect("our own file");
 }
 
 /// script(1) gives the tool a terminal.

@@ -132,7 +132,7 @@ fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
     let case = ["namespace_later", DIES];
     let without = observe(&mut plain(&SHELL_ENDS, &case));
     let (with, report) = reported(&["--quiet"], &SHELL_ENDS, &case);
-    // The shell's message is missing (docs/guide/run.md).
+    // The shell's message is missing (docs/guide/noticed.md).
     assert_eq!((report.count("shells_skipped"), with.0, &with.1), (1, without.0, &without.1));
     assert!(with.1.ends_with("first child: exited 1\n"), "{with:?}");
 }
@@ -216,7 +216,8 @@ fn the_shells_message_never_lands_in_another_file() {
     let without = observe(&mut plain(&SHELL_ENDS, &case));
     let (with, report) = reported(&["--quiet"], &SHELL_ENDS, &case);
     assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (1, 0));
-    // The file that was descriptor 2 is out of reach: the message is missing (docs/guide/run.md).
+    // The file that was descriptor 2 is out of reach: the message is missing
+    // (docs/guide/noticed.md).
     assert_eq!((with.0, &with.1), (without.0, &without.1));
     assert!(with.1.ends_with("other: DATA\n"), "{with:?}");
     // If descriptor 2 is unchanged, the message goes there.

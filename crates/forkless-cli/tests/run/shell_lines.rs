@@ -145,7 +145,7 @@ fn line(random: &mut Random, is_root: bool) -> (String, String) {
         let _ = write!(line, "{} ", random.pick(ASSIGNED));
     }
     let program = if random.one_in(8) { random.pick(RARE_PROGRAMS) } else { random.pick(PROGRAMS) };
-    // In system() a SIGINT counts as the terminal's (docs/guide/run.md).
+    // In system() a SIGINT counts as the terminal's (docs/guide/noticed.md).
     line += if program == "t2" && setup.starts_with('s') { "t1" } else { program };
     for _ in 0..[0, 0, 1, 2, 4][random.below(5)] {
         let _ =

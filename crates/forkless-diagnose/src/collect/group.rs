@@ -2,21 +2,27 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::bounded::TopNames;
 use super::line_counts::LineCounts;
 use crate::creation::{CallerMemory, ChildEnd, Creation, CreationKind, Place};
 use crate::estimate::{Stream, Times};
 
 /// What a creation led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Outcome {
     /// Page tables copied, then thrown away by an exec.
+    #[serde(rename = "full_fork_then_exec")]
     ForkThenExec,
     /// Page tables copied and used: a snapshot, a worker, a subshell.
+    #[serde(rename = "full_fork_alone")]
     ForkAlone,
     /// Memory shared.
+    #[serde(rename = "shared_memory")]
     Shared,
     /// A speculated fork: most of the memory was kept out of the copy.
+    #[serde(rename = "speculated")]
     Speculated,
 }
 

@@ -10,7 +10,7 @@ const MAX_LINES: usize = 8;
 pub(crate) struct LineCounts(Vec<(Vec<Frame>, u64)>);
 
 impl LineCounts {
-    pub(super) fn add(&mut self, frames: &[Frame], count: u64) {
+    pub(crate) fn add(&mut self, frames: &[Frame], count: u64) {
         if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| known == frames) {
             *known += count;
         } else if self.0.len() < MAX_LINES {
@@ -18,7 +18,7 @@ impl LineCounts {
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (frames, count) in &other.0 {
             self.add(frames, *count);
         }
@@ -27,6 +27,11 @@ impl LineCounts {
     /// The frames that were read most often.
     pub(crate) fn most(&self) -> &[Frame] {
         self.0.iter().max_by_key(|(_, count)| *count).map_or(&[], |(frames, _)| frames)
+    }
+
+    /// The stacks, each with how often it was read.
+    pub(crate) fn stacks(&self) -> &[(Vec<Frame>, u64)] {
+        &self.0
     }
 
     /// The lines, the most frequent first, each with how often it was read.

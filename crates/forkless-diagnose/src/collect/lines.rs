@@ -4,7 +4,7 @@
 //! only while it waits for its child, and the first look at an interpreter reads a file of up to
 //! 100 MB. What is read counts for the child that the caller waits for, and for no other creation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use forkless_frames::{Language, Limits, Reader};
 
-use super::Outcome;
-use crate::creation::{Creation, Place};
+use super::origins::OriginKey;
+use crate::creation::Creation;
 use crate::event::StackTop;
 use crate::procfs;
 use crate::stack::Frame;
@@ -41,10 +41,12 @@ const MAX_CHILDREN: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     reading: Option<Reading>,
+    /// Callers that may have been read.
+    asked: HashSet<u32>,
     /// By child that has not ended yet, as far as is known.
     read: HashMap<u32, Vec<Frame>>,
     /// By child that has ended and whose lines may still come.
-    ended: HashMap<u32, (Place, Outcome)>,
+    ended: HashMap<u32, OriginKey>,
     /// By caller: readings without lines, and why the last of them had none.
     unread: HashMap<u32, Unread>,
 }
@@ -57,8 +59,8 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
-/// The frames of a creation's caller with the place that they belong to.
-type Placed = ((Place, Outcome), Vec<Frame>);
+/// The frames of a creation's caller with the origin that they belong to.
+type Placed = (OriginKey, Vec<Frame>);
 
 impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
@@ -71,16 +73,20 @@ impl Lines {
         }
         if let Some(reading) = &self.reading {
             reading.ask(stack.site.pid, stack.sp);
+            if self.asked.len() >= MAX_CHILDREN {
+                self.asked.clear();
+            }
+            self.asked.insert(stack.site.pid);
         }
     }
 
     /// Takes in a creation that has ended. Returns the lines that have found their creation.
     pub(super) fn ended(&mut self, creation: &Creation) -> Vec<Placed> {
-        let key = (creation.site, Outcome::of(creation));
+        let key = OriginKey::of(creation);
         let mut placed = self.take_answers();
         if let Some(frames) = self.read.remove(&creation.child) {
             placed.push((key, frames));
-        } else if self.reading.is_some() {
+        } else if self.asked.contains(&creation.caller) {
             make_room(&mut self.ended);
             self.ended.insert(creation.child, key);
         }
@@ -392,7 +398,8 @@ mod tests {
     fn lines_find_their_creation_whichever_comes_first() {
         let (to_answer, answers) = mpsc::channel();
         let reading = Some(Reading { to_read: None, answers, thread: None });
-        let mut lines = Lines { reading, ..Lines::default() };
+        let asked = HashSet::from([Creation::unseen().caller]);
+        let mut lines = Lines { reading, asked, ..Lines::default() };
         let creation = |child| Creation { child, ..Creation::unseen() };
         let read = |child| Answer::Read { child, frames: vec![Frame::from(frame("start", "/srv/app.py"))] };
         assert!(lines.ended(&creation(1)).is_empty());

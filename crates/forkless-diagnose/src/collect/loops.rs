@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::bounded::{TopNames, forget_the_least};
-use super::line_counts::LineCounts;
 use crate::creation::{Creation, Place, ProgramKey, waits_for_events};
 use crate::procfs;
 
@@ -45,7 +44,6 @@ pub(crate) struct Blocked {
     /// Anonymous memory of the caller at the last of them, bytes.
     pub(crate) anon: u64,
     pub(crate) programs: TopNames,
-    pub(crate) lines: LineCounts,
     pub(crate) comm: String,
 }
 
@@ -98,7 +96,6 @@ impl Blocked {
         self.copies += other.copies;
         self.anon = self.anon.max(other.anon);
         self.programs.merge(&other.programs);
-        self.lines.merge(&other.lines);
         if self.comm.is_empty() {
             self.comm.clone_from(&other.comm);
         }
@@ -159,14 +156,6 @@ impl Loops {
         thread.waits_in_epoll |= creation.caller_waits.is_some_and(|waits| waits.in_epoll);
         if !thread.is_loop() && thread.ns >= LOOKED_AT_FROM {
             thread.ask(key.0.pid, key.1);
-        }
-    }
-
-    /// Counts the user's lines of creations at a place.
-    pub(super) fn lines(&mut self, place: &Place, frames: &[crate::stack::Frame]) {
-        let of_program = self.0.iter_mut().filter(|((program, _), _)| *program == place.program());
-        if let Some(blocked) = of_program.filter_map(|(_, thread)| thread.places.get_mut(place)).next() {
-            blocked.lines.add(frames, 1);
         }
     }
 

@@ -6,10 +6,13 @@ mod group;
 mod line_counts;
 mod lines;
 mod loops;
+mod moments;
 mod naming;
+mod origins;
 mod process;
 mod programs;
 mod refused;
+mod spent;
 mod start;
 mod starters;
 mod sums;
@@ -19,21 +22,28 @@ use std::time::Instant;
 
 use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
+pub(crate) use self::group::Group;
+pub use self::group::Outcome;
 use self::group::place_the_unplaced;
-pub(crate) use self::group::{Group, Outcome};
+pub(crate) use self::line_counts::LineCounts;
 use self::lines::Lines;
 pub(crate) use self::loops::Blocked;
 use self::loops::Loops;
+pub(crate) use self::moments::Moments;
 use self::naming::{Named, Naming};
+use self::origins::OriginKey;
+pub(crate) use self::origins::Origins;
 pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
 pub(crate) use self::refused::{Refusals, Refused};
+pub(crate) use self::spent::Spent;
 pub(crate) use self::start::{FailedExecs, ShellGroup};
 pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
+use crate::estimate::Times;
 use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, Totals};
 use crate::procfs;
 use crate::ring::{
@@ -100,8 +110,6 @@ pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
-/// Call sites from which one process starts shells.
-const MAX_SHELL_SITES: usize = 64;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 /// Least memory, in bytes, of a process whose forks the preloaded library speculates by default.
@@ -120,6 +128,8 @@ pub(crate) struct Collected {
     pub(crate) erosion: Vec<ErodedPages>,
     pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
+    /// The user's lines at each place, of all its creations.
+    pub(crate) lines_at: HashMap<Place, LineCounts>,
     pub(crate) pages: HashMap<ProgramKey, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
@@ -137,6 +147,10 @@ pub(crate) struct Collected {
     pub(crate) by_cgroup: ByCgroup,
     starters: Starters,
     pub(crate) loops: Loops,
+    origins: Origins,
+    moments: Moments,
+    /// The measured costs of creations.
+    pub(crate) each: Times,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
     /// The beginning of the watch, in the unit of processes' start times.
@@ -164,6 +178,7 @@ impl Collected {
             erosion: Vec::new(),
             programs: Programs::default(),
             stacks: HashMap::new(),
+            lines_at: HashMap::new(),
             pages: HashMap::new(),
             faults: HashMap::new(),
             calls: HashMap::new(),
@@ -177,6 +192,9 @@ impl Collected {
             by_cgroup: ByCgroup::default(),
             starters: Starters::default(),
             loops: Loops::default(),
+            origins: Origins::default(),
+            moments: Moments::new(),
+            each: Times::default(),
             cgroups: CgroupNames::default(),
             sums: Sums::default(),
             began_ticks: procfs::ticks_since_boot(),
@@ -188,6 +206,11 @@ impl Collected {
             never_named: 0,
             shell_children: HashMap::new(),
         }
+    }
+
+    /// Says that the watch begins now.
+    pub(crate) fn begins(&mut self) {
+        self.moments = Moments::new();
     }
 
     /// Takes one event in. Returns whether it is a fork of so much memory that its write-protect
@@ -302,13 +325,17 @@ impl Collected {
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
     /// places have no stack.
     fn forget_stacks(&mut self) {
-        let Self { stacks, groups, shells, calls, refused, loops, .. } = self;
+        let Self { stacks, lines_at, groups, shells, failed, calls, origins, refused, loops, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
-        wanted.extend(shells.values().flat_map(|group| group.sites.keys()).map(|site| (site.pid, site.ip)));
+        let of_shells = shells.values().flat_map(|group| group.sites.each());
+        let of_failed = failed.values().flat_map(|failed| failed.sites.each());
+        wanted.extend(of_shells.chain(of_failed).map(|(site, _)| (site.pid, site.ip)));
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
         wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
         wanted.extend(loops.iter().map(|(site, _)| (site.pid, site.ip)));
+        wanted.extend(origins.places().map(|site| (site.pid, site.ip)));
         stacks.retain(|site, _| site.nr == NR_EROSION || wanted.contains(&(site.pid, site.ip)));
+        lines_at.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
     }
 
     fn created(&mut self, creation: &Creation) {
@@ -328,17 +355,19 @@ impl Collected {
         if let Some(cgroup) = found {
             self.programs.in_cgroup(program, &cgroup);
         }
-        self.starters.add(self.programs.called(program, &creation.caller_comm), creation);
+        let called = self.programs.called(program, &creation.caller_comm);
+        let spent = Spent::of(creation);
+        self.starters.add(called, creation);
+        self.moments.add(called, creation, &spent);
+        self.origins.add(OriginKey::of(creation), called, &spent);
+        if let Some(ns) = spent.measured_ns() {
+            self.each.add(ns);
+        }
         self.loops.created(creation);
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
-        for (key, frames) in self.lines.ended(creation) {
-            self.loops.lines(&key.0, &frames);
-            if let Some(group) = self.groups.get_mut(&key) {
-                group.lines.add(&frames, 1);
-            }
-        }
+        self.lines(creation);
     }
 
     fn group(&mut self, creation: &Creation) {
@@ -346,17 +375,33 @@ impl Collected {
         *self.outcomes.entry(outcome).or_default() += 1;
         // Other outcomes are never a finding, so most of a healthy machine's creations need no
         // group.
-        if !matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
-            return;
+        if matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
+            self.add_to_group(creation, outcome);
         }
+    }
+
+    fn add_to_group(&mut self, creation: &Creation, outcome: Outcome) {
         let key = (creation.site, outcome);
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
             let gone = forget_the_least(&mut self.groups, |group| group.caller.mean() * group.count as f64);
             self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
+            self.origins.forget();
             self.forget_programs();
             self.forget_stacks();
         }
         self.groups.entry(key).or_default().add(creation);
+    }
+
+    fn lines(&mut self, creation: &Creation) {
+        for (key, frames) in self.lines.ended(creation) {
+            self.origins.read(&key, &frames);
+            if let Some(group) = self.groups.get_mut(&(key.site, key.outcome)) {
+                group.lines.add(&frames, 1);
+            }
+            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&key.site) {
+                self.lines_at.entry(key.site).or_default().add(&frames, 1);
+            }
+        }
     }
 
     fn failed_execs(&mut self, creation: &Creation) {
@@ -371,6 +416,7 @@ impl Collected {
         }
         let failed = self.failed.entry(program).or_default();
         failed.creations += 1;
+        failed.sites.add(creation.site, 1);
         failed.comm.clone_from(&creation.caller_comm);
         if creation.execed() && missing > 0 {
             failed.searched += missing;
@@ -407,9 +453,7 @@ impl Collected {
         group.count += 1;
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
-        if group.sites.len() < MAX_SHELL_SITES || group.sites.contains_key(&creation.site) {
-            *group.sites.entry(creation.site).or_default() += 1;
-        }
+        group.sites.add(creation.site, 1);
         if let Some(programs) = programs {
             group.overhead.add((life as f64 - programs).max(0.0));
         }
@@ -549,6 +593,18 @@ impl Collected {
         starters
     }
 
+    /// The same for the pictures: where creations come from, and when they happened.
+    pub(crate) fn pictures_with(&self, living: &[Creation]) -> (Origins, Moments) {
+        let (mut origins, mut moments) = (self.origins.clone(), self.moments.clone());
+        for creation in living {
+            let called = self.programs.called(creation.site.program(), &creation.caller_comm);
+            let spent = Spent::of(creation);
+            origins.add(OriginKey::of(creation), called, &spent);
+            moments.add(called, creation, &spent);
+        }
+        (origins, moments)
+    }
+
     /// Notes the CPU time that processes had used before the watch, so that shares refer to the
     /// watch.
     pub(crate) fn baseline_cpu(&mut self, pids: &[u32]) {
@@ -673,13 +729,8 @@ mod tests {
             // The gate opens, or a failed test drops it: then no stack gets a name.
             let opened =
                 gate.recv_timeout(std::time::Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
-            let frame = Frame {
-                function: Some("slow".into()),
-                offset: 0,
-                module: "/x".into(),
-                build_id: None,
-                line: None,
-            };
+            let frame =
+                Frame { function: Some("slow".into()), offset: 0, module: "/x".into(), ..Frame::default() };
             if opened { vec![frame] } else { Vec::new() }
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));

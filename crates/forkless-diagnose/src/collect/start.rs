@@ -18,7 +18,27 @@ pub(crate) struct FailedExecs {
     pub(crate) missing_paths: TopNames,
     pub(crate) busy: u64,
     pub(crate) busy_paths: TopNames,
+    /// Where the children were created.
+    pub(crate) sites: Sites,
     pub(crate) comm: String,
+}
+
+/// Call sites from which one process creates children, and how often.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sites(HashMap<Place, u64>);
+
+const MAX_SITES: usize = 64;
+
+impl Sites {
+    pub(super) fn add(&mut self, site: Place, count: u64) {
+        if self.0.len() < MAX_SITES || self.0.contains_key(&site) {
+            *self.0.entry(site).or_default() += count;
+        }
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Place, u64)> {
+        self.0.iter().map(|(site, count)| (site, *count))
+    }
 }
 
 impl FailedExecs {
@@ -30,6 +50,7 @@ impl FailedExecs {
         self.missing_paths.merge(&other.missing_paths);
         self.busy += other.busy;
         self.busy_paths.merge(&other.busy_paths);
+        other.sites.each().for_each(|(site, count)| self.sites.add(*site, count));
     }
 }
 
@@ -40,6 +61,6 @@ pub(crate) struct ShellGroup {
     /// The shell's life less its programs' lives.
     pub(crate) overhead: Times,
     pub(crate) lines: TopNames,
-    pub(crate) sites: HashMap<Place, u64>,
+    pub(crate) sites: Sites,
     pub(crate) comm: String,
 }

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::Outcome;
 use super::bounded::{TopNames, forget_the_least};
+use super::spent::Spent;
 use crate::creation::{Creation, ProgramKey};
 use crate::estimate::Stream;
 use crate::model::CostModel;
@@ -19,8 +19,6 @@ const SHORT: u64 = 100_000_000;
 pub(crate) struct Starter {
     /// Programs: creations whose child executed one.
     pub(crate) programs: u64,
-    /// All creations.
-    pub(crate) creations: u64,
     /// Programs that ended within [`SHORT`].
     pub(crate) short: u64,
     /// Times that another process of this name started a program than the one before it.
@@ -33,22 +31,12 @@ pub(crate) struct Starter {
     execs: Stream,
     /// The most frequent programs, by their file.
     pub(crate) started: TopNames,
-    /// Time in the caller, of the creations that were timed, nanoseconds.
-    measured_ns: f64,
-    /// How many of these times are of the copy alone.
-    copies_timed: u64,
-    /// The child's exec after a full fork, as far as it was timed.
-    exec_ns: f64,
-    /// Creations that share memory and were not timed.
-    untimed_spawns: u64,
-    /// Full forks that were not timed, and the 4 KiB pages of anonymous memory that they copied.
-    untimed_forks: u64,
-    untimed_pages: u64,
+    spent: Spent,
 }
 
 impl Starter {
     fn add(&mut self, creation: &Creation) {
-        self.creations += 1;
+        self.spent.merge(&Spent::of(creation));
         if creation.execed() {
             self.programs += 1;
             let path = creation.exec_path.as_deref().unwrap_or("?");
@@ -64,22 +52,6 @@ impl Starter {
             self.turns += u64::from(self.program != program);
             self.program = program;
         }
-        let is_shared = Outcome::of(creation) == Outcome::Shared;
-        match creation.caller_waited_ns.or(creation.copy_ns) {
-            Some(ns) => {
-                self.measured_ns += ns as f64;
-                self.copies_timed += u64::from(creation.caller_waited_ns.is_none());
-            }
-            None if is_shared => self.untimed_spawns += 1,
-            None => {
-                self.untimed_forks += 1;
-                self.untimed_pages += creation.memory.anon / 4096;
-            }
-        }
-        // The caller of a vfork waits for the exec: it is in the time or the price of that.
-        if !is_shared {
-            self.exec_ns += creation.exec_ns.unwrap_or(0) as f64;
-        }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -88,30 +60,29 @@ impl Starter {
         self.turns += other.turns;
         self.lives.merge(&other.lives);
         self.execs.merge(&other.execs);
-        self.creations += other.creations;
         self.started.merge(&other.started);
-        self.measured_ns += other.measured_ns;
-        self.copies_timed += other.copies_timed;
-        self.exec_ns += other.exec_ns;
-        self.untimed_spawns += other.untimed_spawns;
-        self.untimed_forks += other.untimed_forks;
-        self.untimed_pages += other.untimed_pages;
+        self.spent.merge(&other.spent);
+    }
+
+    /// What it cost.
+    pub(crate) fn spent(&self) -> Spent {
+        self.spent
+    }
+
+    /// All creations.
+    pub(crate) fn creations(&self) -> u64 {
+        self.spent.creations
     }
 
     /// The cost of all creations and execs, nanoseconds: measured where it was measured, else by
     /// the prices of this machine.
     pub(crate) fn cost_ns(&self, model: &CostModel) -> f64 {
-        self.caller_ns(model) + self.exec_ns
+        self.spent.cost_ns(model)
     }
 
     /// The callers' part of it. Where they wait for the exec, as in a vfork, it is in there.
     pub(crate) fn caller_ns(&self, model: &CostModel) -> f64 {
-        let forks = model.fork_fixed.mid * self.untimed_forks as f64
-            + model.fork_per_entry.mid * self.untimed_pages as f64;
-        self.measured_ns
-            + model.create.mid * self.copies_timed as f64
-            + model.spawn.mid * self.untimed_spawns as f64
-            + forks
+        self.spent.caller_ns(model)
     }
 }
 
@@ -141,7 +112,7 @@ impl Starters {
             return known.add(creation);
         }
         if self.by_name.len() >= MAX_STARTERS {
-            for gone in forget_the_least(&mut self.by_name, |starter| starter.creations as f64) {
+            for gone in forget_the_least(&mut self.by_name, |starter| starter.creations() as f64) {
                 self.others.merge(&gone);
             }
         }
@@ -186,7 +157,7 @@ mod tests {
         assert_eq!(starter.cost_ns(&model), 617.0);
         starter.add(&execed(Creation::unseen()));
         assert_eq!(starter.cost_ns(&model), 1617.0, "a spawn's price has its exec");
-        assert_eq!((starter.programs, starter.creations), (2, 3));
+        assert_eq!((starter.programs, starter.creations()), (2, 3));
         assert_eq!(starter.started.top(2), [("true".to_owned(), 2)]);
     }
 
@@ -194,8 +165,8 @@ mod tests {
     fn starters_without_room_are_counted_with_the_others() {
         let mut starters = Starters::default();
         (0..5000).for_each(|i| starters.add(&format!("s{i}"), &fork(None)));
-        let named: u64 = starters.iter().map(|(_, starter)| starter.creations).sum();
-        assert_eq!(named + starters.others.creations, 5000);
+        let named: u64 = starters.iter().map(|(_, starter)| starter.creations()).sum();
+        assert_eq!(named + starters.others.creations(), 5000);
         assert!(starters.by_name.len() <= MAX_STARTERS);
     }
 }

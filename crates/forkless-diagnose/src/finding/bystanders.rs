@@ -29,8 +29,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
     for ((place, outcome), group) in context.groups.iter().filter(|(_, group)| group.stalled > 0) {
         let process = context.name(place.program(), &group.comm);
-        let mut stack = group.lines.most().to_vec();
-        stack.extend(context.stack(place));
+        let stack = context.stack_of(std::iter::once((place, 1)));
         let key = (label(&process), process.cgroup.clone(), stack.clone(), *outcome);
         let known = merged.entry(key).or_insert_with(|| Merged {
             process,

@@ -1,5 +1,5 @@
-//! Forked workers that make pages private: who writes to what they could share with their parent, and
-//! the line that keeps it shared.
+//! Forked workers that make pages private: who writes to what they could share with their parent,
+//! and the line that keeps it shared.
 
 use std::collections::HashMap;
 
@@ -88,7 +88,7 @@ impl Writer {
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
-    let mut by_creator: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+    let mut by_creator: HashMap<ProgramKey, Vec<(u64, u64)>> = HashMap::new();
     for one in &context.collected.erosion {
         by_creator.entry(one.creator).or_default().push((one.ip, one.pages));
     }
@@ -97,29 +97,32 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
 
 /// The workers of a process, from all its places.
 struct Workers {
-    program: ProgramKey,
     comm: String,
     count: u64,
     anon: f64,
 }
 
-fn workers(context: &Context<'_>, creator: u32) -> Option<Workers> {
+fn workers(context: &Context<'_>, creator: ProgramKey) -> Option<Workers> {
     let of_creator = context
         .groups
         .iter()
-        .filter(|((site, outcome), _)| site.pid == creator && *outcome == Outcome::ForkAlone);
+        .filter(|((site, outcome), _)| site.program() == creator && *outcome == Outcome::ForkAlone);
     let groups: Vec<_> = of_creator.collect();
-    let ((site, _), most) = groups.iter().max_by_key(|((site, _), group)| (group.count, *site))?;
+    let (_, most) = groups.iter().max_by_key(|((site, _), group)| (group.count, *site))?;
     let count = groups.iter().map(|(_, group)| group.count).sum::<u64>();
     let anon = groups.iter().map(|(_, group)| group.anon.mean).fold(0.0, f64::max);
-    Some(Workers { program: site.program(), comm: most.comm.clone(), count, anon })
+    Some(Workers { comm: most.comm.clone(), count, anon })
 }
 
 /// Pages by writer, with the stack that has made most of them.
-fn writers(context: &Context<'_>, creator: u32, places: &[(u64, u64)]) -> Vec<(Writer, u64, Vec<Frame>)> {
+fn writers(
+    context: &Context<'_>,
+    creator: ProgramKey,
+    places: &[(u64, u64)],
+) -> Vec<(Writer, u64, Vec<Frame>)> {
     let mut writers: HashMap<Writer, (u64, u64, Vec<Frame>)> = HashMap::new();
     for &(ip, pages) in places {
-        let stack = context.stack(&Place { pid: creator, nr: NR_EROSION, ip, word: 0, image: 0 });
+        let stack = context.stack(&Place { pid: creator.pid, nr: NR_EROSION, ip, word: 0, image: 0 });
         let (all, most, frames) = writers.entry(Writer::of(&stack)).or_default();
         *all += pages;
         if pages > *most {
@@ -132,15 +135,15 @@ fn writers(context: &Context<'_>, creator: u32, places: &[(u64, u64)]) -> Vec<(W
     list
 }
 
-fn finding(context: &Context<'_>, creator: u32, places: &[(u64, u64)]) -> Option<Finding> {
-    let Workers { program, comm, count, anon } = workers(context, creator)?;
+fn finding(context: &Context<'_>, creator: ProgramKey, places: &[(u64, u64)]) -> Option<Finding> {
+    let Workers { comm, count, anon } = workers(context, creator)?;
     let page = rustix::param::page_size() as f64;
     let pages: u64 = places.iter().map(|(_, pages)| pages).sum();
     let each = pages as f64 * page / count as f64;
     if each < FROM || each < PART * anon {
         return None;
     }
-    let process = context.name(program, &comm);
+    let process = context.name(creator, &comm);
     let list = writers(context, creator, places);
     // What has no name is seldom hit; a remedy needs one.
     let (writer, by_writer, stack) =
@@ -171,7 +174,7 @@ fn finding(context: &Context<'_>, creator: u32, places: &[(u64, u64)]) -> Option
         evidence: facts,
         reason: "A forked worker shares the memory of its parent until one of them writes to it: each first write copies a page.".to_owned(),
         explanation: advice(&process, *writer).to_owned(),
-        ..context.finding(FindingKind::CowErosion, &process, &[program], count, saving_each)
+        ..context.finding(FindingKind::CowErosion, &process, &[creator], count, saving_each)
     })
 }
 
@@ -211,7 +214,9 @@ mod tests {
             offset: 0,
             module: module.to_owned(),
             build_id: None,
+            file: None,
             line: None,
+            no_line: None,
         };
         frames.iter().map(frame).collect()
     }

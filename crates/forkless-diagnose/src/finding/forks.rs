@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time};
-use crate::collect::{Group, Outcome, speculated_from};
+use super::{
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, place_in, time,
+};
+use crate::collect::{Group, LineCounts, Outcome, speculated_from};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::forecast::HUGE_ENOUGH;
@@ -17,8 +19,12 @@ struct Merged {
     programs: Vec<ProgramKey>,
     stack: Vec<Frame>,
     group: Group,
+    /// The places in the user's code, by the stacks that were sampled.
+    sampled: LineCounts,
     /// How many of its creations had no stack.
     unplaced: u64,
+    /// Its stack is that of other creations of the same program.
+    is_borrowed: bool,
 }
 
 impl Merged {
@@ -29,18 +35,32 @@ impl Merged {
             let all = lines.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
             return Some(evidence("lines of the user's code, by readings", all.join(", ")));
         }
+        let sampled = if lines.is_empty() { self.sampled.each() } else { Vec::new() };
+        if sampled.len() > 1 {
+            let all = sampled.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
+            return Some(evidence("lines of the user's code, by samples", all.join(", ")));
+        }
         let unread = || self.programs.iter().find_map(|program| context.collected.lines.unread(program.pid));
         let unread = if lines.is_empty() { unread()? } else { return None };
-        let what = format!("the line of its {} code", unread.language);
+        let what = format!("{LINE_OF} {} code", unread.language);
         Some(evidence(&what, format!("not known after {} readings: {}", unread.count, unread.why)))
     }
 
     fn unplaced_evidence(&self) -> Option<Evidence> {
+        if self.is_borrowed {
+            return Some(evidence(
+                "its place was not seen",
+                "it is that of other forks of this program, which start another program",
+            ));
+        }
         let (unplaced, all) = (self.unplaced, self.group.count);
         (unplaced > 0)
             .then(|| evidence("of them, at a place that was not seen", format!("{unplaced} of {all}")))
     }
 }
+
+/// How the evidence about a script's line begins.
+pub(super) const LINE_OF: &str = "the line of its";
 
 /// Name, cgroup and stack; without a stack, the program that is started.
 type Key = (String, Option<String>, Vec<Frame>, Option<String>);
@@ -112,10 +132,15 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
             programs: Vec::new(),
             stack,
             group: Group::default(),
+            sampled: LineCounts::default(),
             unplaced: 0,
+            is_borrowed: false,
         });
         if !entry.programs.contains(&site.program()) {
             entry.programs.push(site.program());
+        }
+        for (frames, count) in context.collected.stacks.get(site).into_iter().flatten() {
+            entry.sampled.add(place_in(frames).map_or(&[], std::slice::from_ref), *count);
         }
         entry.group.merge(group);
     }
@@ -144,6 +169,24 @@ fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
             place.unplaced += gone.group.count;
             place.programs.extend(gone.programs);
             place.group.merge(&gone.group);
+        }
+    }
+    borrow_places(merged);
+}
+
+/// What is left without a stack gets that of the program's most frequent other place.
+fn borrow_places(merged: &mut HashMap<Key, Merged>) {
+    let mut known: HashMap<(String, Option<String>), (u64, Vec<Frame>)> = HashMap::new();
+    for ((name, cgroup, stack, _), found) in merged.iter().filter(|((_, _, stack, _), _)| !stack.is_empty()) {
+        let most = known.entry((name.clone(), cgroup.clone())).or_default();
+        if (found.group.count, stack.len()) > (most.0, most.1.len()) {
+            *most = (found.group.count, stack.clone());
+        }
+    }
+    for ((name, cgroup, ..), found) in merged.iter_mut().filter(|((_, _, stack, _), _)| stack.is_empty()) {
+        if let Some((_, stack)) = known.get(&(name.clone(), cgroup.clone())) {
+            found.stack.clone_from(stack);
+            found.is_borrowed = true;
         }
     }
 }
@@ -632,8 +675,7 @@ mod tests {
             function: Some("make_child".into()),
             offset: 1,
             module: "/bin/bash".into(),
-            build_id: None,
-            line: None,
+            ..Frame::default()
         };
         collected.stacks.insert(site(1), vec![(vec![frame], 1)]);
         let namesakes = crate::finding::namesakes(&collected);

@@ -27,8 +27,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     for (place, blocked) in context.collected.loops.iter() {
         let program = place.program();
         let process = context.name(program, &blocked.comm);
-        let mut stack = blocked.lines.most().to_vec();
-        stack.extend(context.stack(place));
+        let stack = context.stack_of(std::iter::once((place, 1)));
         let key = (label(&process), process.cgroup.clone(), stack.clone());
         let known = merged.entry(key).or_insert_with(|| Merged {
             process,
@@ -105,11 +104,6 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     if !started.is_empty() {
         let all: Vec<String> = started.iter().map(|(name, times)| format!("{name} ({times})")).collect();
         list.push(evidence("programs executed", all.join(", ")));
-    }
-    let lines = blocked.lines.each();
-    if lines.len() > 1 {
-        let all: Vec<String> = lines.iter().map(|(line, count)| format!("{line} {count}")).collect();
-        list.push(evidence("lines of the user's code, by readings", all.join(", ")));
     }
     let (explanation, speculates) = advice(process, blocked, what);
     let remedy = match process.exe.as_deref().filter(|_| speculates) {

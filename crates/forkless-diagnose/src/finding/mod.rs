@@ -23,7 +23,7 @@ use crate::model::CostModel;
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
 use crate::remedy::{FollowUp, Remedy, StartedProgram};
-use crate::stack::Frame;
+use crate::stack::{Frame, NoLine};
 
 /// The kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -167,18 +167,50 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The place in the program: the innermost frame of its stack that is not the C library's.
+    /// The place in the program: the innermost frame of its stack that is the user's code, and no
+    /// standard library's.
     ///
-    /// An interpreter's own frames count as the program. A reader of interpreters puts the line of
-    /// the user's code in front of them, in [`Sighting::frames`](crate::Sighting::frames): then
-    /// this is that line, and the places of one process differ by it, since findings are merged by
-    /// whole stacks.
+    /// The frames of a script come first, before those of its interpreter. A shared library's code
+    /// without a line is believed to be the user's only if no other frame has a line: then it is
+    /// debug information that tells the user's code.
     pub fn place(&self) -> Option<&Frame> {
-        let of_program = |frame: &&Frame| !frame.is_of_c_library();
-        let named = |frame: &&Frame| frame.function.is_some();
-        let stack = || self.call_site.iter();
-        stack().filter(of_program).find(named).or_else(|| stack().find(of_program)).or_else(|| stack().next())
+        place_in(&self.call_site)
     }
+
+    /// Why the place has no line, if it could have one.
+    fn line_evidence(&self) -> Option<Evidence> {
+        let place = self.place().filter(|place| place.line.is_none())?;
+        let why = match place.no_line? {
+            NoLine::NotInstalled => {
+                "no debug information: build it with -g, or install its package of symbols (-dbgsym, -debuginfo)"
+            }
+            NoLine::NotCovered => "its debug information does not cover this code",
+            NoLine::TooLarge => "its debug information is too large to be read here",
+            NoLine::Broken => "its debug information cannot be read",
+            NoLine::TooSlow => "its debug information takes too long to read",
+        };
+        Some(evidence("the line of the place", format!("not known: {}: {why}", place.module)))
+    }
+}
+
+/// The frame of a stack that is the user's code; see [`Finding::place`].
+fn place_in(stack: &[Frame]) -> Option<&Frame> {
+    let stack = || stack.iter();
+    let of_user = |frame: &&Frame| !frame.is_of_library();
+    let of_program = |frame: &&Frame| !frame.is_of_c_library();
+    let named = |frame: &&Frame| frame.function.is_some();
+    let first = stack().filter(of_user).find(named);
+    let with_line = || {
+        let known = |frame: &&Frame| frame.line.is_some() && !frame.is_of_shared_library();
+        stack().filter(of_user).filter(named).find(known)
+    };
+    first
+        .filter(|frame| frame.is_of_shared_library() && frame.line.is_none())
+        .and_then(|_| with_line())
+        .or(first)
+        .or_else(|| stack().filter(of_program).find(named))
+        .or_else(|| stack().find(of_program))
+        .or_else(|| stack().next())
 }
 
 /// The least costs of a finding.
@@ -319,6 +351,17 @@ impl Context<'_> {
         StartedProgram { name: name.to_owned(), invocation }
     }
 
+    /// The most frequent stack of the most frequent place that has one, behind the user's lines.
+    pub(crate) fn stack_of<'s>(&self, sites: impl Iterator<Item = (&'s Place, u64)>) -> Vec<Frame> {
+        let mut sites: Vec<_> = sites.collect();
+        sites.sort_by_key(|(site, count)| (std::cmp::Reverse(*count), **site));
+        let stacks = sites.into_iter().map(|(site, _)| {
+            let lines = self.collected.lines_at.get(site).map_or(&[][..], |lines| lines.most());
+            [lines, &self.stack(site)].concat()
+        });
+        stacks.into_iter().find(|stack| !stack.is_empty()).unwrap_or_default()
+    }
+
     /// The most frequent stack of a place.
     pub(crate) fn stack(&self, site: &Place) -> Vec<Frame> {
         let stacks = self.collected.stacks.get(site);
@@ -367,6 +410,13 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(loops::find(context));
     findings.extend(bystanders::find(context));
     findings.extend(erosion::find(context));
+    for finding in &mut findings {
+        // Of an interpreter nobody wants a line: it is said why its script has none.
+        if !finding.evidence.iter().any(|said| said.what.starts_with(forks::LINE_OF)) {
+            let why = finding.line_evidence();
+            finding.evidence.extend(why);
+        }
+    }
     // A program that fails comes before those that are slow.
     findings.sort_by(|a, b| {
         let is_slow = |finding: &Finding| finding.kind != FindingKind::ForkRefused;

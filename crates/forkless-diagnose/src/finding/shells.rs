@@ -87,14 +87,8 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     if count == 0 || saving_share.mid < context.thresholds.share {
         return None;
     }
-    let site = caller
-        .needless
-        .iter()
-        .flat_map(|group| group.sites.iter())
-        .max_by_key(|(_, times)| **times)
-        .map(|(site, _)| *site);
     let (line, _) = lines.first()?;
-    let stack = site.map(|site| context.stack(&site)).unwrap_or_default();
+    let stack = context.stack_of(caller.needless.iter().flat_map(|group| group.sites.each()));
     let by_libc = is_libcs(&stack);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
@@ -134,8 +128,7 @@ mod tests {
                 function: Some((*name).to_owned()),
                 offset: 0,
                 module: "/x".to_owned(),
-                build_id: None,
-                line: None,
+                ..Frame::default()
             };
             functions.iter().map(frame).collect()
         };

@@ -9,23 +9,29 @@
 //! of its libraries are read. [`Unwinder::meet`] reads /proc/PID/maps and opens new files (some 100
 //! us for a new process). [`Sighting::frames`] reads the files and unwinds, at any later time.
 
+mod debug_file;
+mod dwarf;
+mod elf;
 mod maps;
 mod module;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use framehop::{CacheNative, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _, UnwinderNative};
 use serde::Serialize;
 
+pub(crate) use self::dwarf::NoLine;
+use self::dwarf::SourceFrame;
 use self::maps::MapsLine;
 use self::module::MappedFile;
 use crate::creation::Place;
 use crate::event::StackTop;
 
 /// One frame, innermost first in a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
 pub struct Frame {
     /// The function, demangled; `None` without symbols.
     pub function: Option<String>,
@@ -35,15 +41,21 @@ pub struct Frame {
     pub module: String,
     /// The module's build id in hexadecimal.
     pub build_id: Option<String>,
-    /// The line of a script, whose file is the module then.
+    /// The source file, where debug information tells. A script's file is the module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line in the source file, or in the script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// Why code of the program has no line.
+    #[serde(skip)]
+    pub(crate) no_line: Option<NoLine>,
 }
 
 impl From<forkless_frames::Frame> for Frame {
     fn from(frame: forkless_frames::Frame) -> Self {
         let forkless_frames::Frame { function, file, line, .. } = frame;
-        Self { function: Some(function), offset: 0, module: file, build_id: None, line }
+        Self { function: Some(function), module: file, line, ..Self::default() }
     }
 }
 
@@ -55,11 +67,39 @@ impl Frame {
             .iter()
             .any(|name| file.starts_with(name))
     }
+
+    /// Whether it is code of a language's standard library, of a package manager's, or of our own
+    /// library: no code of the user's.
+    pub(crate) fn is_of_library(&self) -> bool {
+        const FOLDERS: &[&str] =
+            &["/rustlib/src/", "/.cargo/registry/", "/cargo/registry/src/", "/usr/include/", "/include/c++/"];
+        const MODULES: &[&str] = &["libstdc++.so", "libgcc_s.so", "libc++.so", "libforkless"];
+        const NAMES: &[&str] =
+            &["std::", "core::", "alloc::", "__gnu_cxx::", "__rust_", "forkless::", "forkless_child::"];
+        let is_in = |file: &String| {
+            FOLDERS.iter().any(|folder| file.contains(folder))
+                || file.starts_with("/rustc/") && file.contains("/library/")
+        };
+        let module = self.module.rsplit('/').next().unwrap_or_default();
+        let function = self.function.as_deref().unwrap_or_default();
+        let function = function.strip_prefix('<').unwrap_or(function);
+        self.is_of_c_library()
+            || self.file.as_ref().is_some_and(is_in)
+            || MODULES.iter().any(|name| module.starts_with(name))
+            || NAMES.iter().any(|name| function.starts_with(name))
+    }
+
+    /// Whether it is code of a shared library.
+    pub(crate) fn is_of_shared_library(&self) -> bool {
+        let file = self.module.rsplit('/').next().unwrap_or_default();
+        file.ends_with(".so") || file.contains(".so.")
+    }
 }
 
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let module = match self.module.rsplit('/').next() {
+        let file = self.file.as_ref().filter(|_| self.line.is_some()).unwrap_or(&self.module);
+        let module = match file.rsplit('/').next() {
             // Code that a run-time compiler has put into memory.
             None | Some("") => "code without a file",
             Some(module) => module,
@@ -137,11 +177,14 @@ pub struct Unwinder {
     /// By device and inode, as /proc/PID/maps prints them. Only files that could be opened: a file
     /// that failed in one process may open in the next.
     modules: HashMap<(String, u64), Arc<MappedFile>>,
+    /// By device and inode: the roots of processes that have another than ours.
+    roots: HashMap<(u64, u64), Arc<File>>,
 }
 
 const MAX_PROCESSES: usize = 256;
-/// Also bounds the descriptors held for modules that are not read yet.
+/// Also bounds the descriptors held for modules.
 const MAX_MODULES: usize = 256;
+const MAX_ROOTS: usize = 64;
 /// Deeper stacks are cut. 8 KiB of stack seldom hold as many frames.
 const MAX_FRAMES: usize = 48;
 
@@ -196,9 +239,10 @@ impl Unwinder {
 
     fn look_at(&mut self, pid: u32) -> Option<Process> {
         let maps = crate::procfs::read(&format!("/proc/{pid}/maps")).filter(|maps| !maps.is_empty())?;
+        let root = self.root(pid);
         let mut mappings = Vec::new();
         for map in maps.lines().filter_map(MapsLine::parse).filter(|map| map.executable) {
-            let file = self.file(pid, &map);
+            let file = self.file(pid, &map, root.as_ref());
             mappings.push(Mapping { map, file });
         }
         // Read last: the files are what vanishes first.
@@ -206,7 +250,20 @@ impl Unwinder {
         Some(Process { start_ticks, mappings, tables: Mutex::new(None) })
     }
 
-    fn file(&mut self, pid: u32, map: &MapsLine) -> Option<Arc<MappedFile>> {
+    fn root(&mut self, pid: u32) -> Option<Arc<File>> {
+        let id = debug_file::other_root(pid)?;
+        if let Some(known) = self.roots.get(&id) {
+            return Some(Arc::clone(known));
+        }
+        let root = Arc::new(debug_file::open_root(pid)?);
+        if self.roots.len() >= MAX_ROOTS {
+            self.roots.clear();
+        }
+        self.roots.insert(id, Arc::clone(&root));
+        Some(root)
+    }
+
+    fn file(&mut self, pid: u32, map: &MapsLine, root: Option<&Arc<File>>) -> Option<Arc<MappedFile>> {
         if map.inode == 0 {
             return None;
         }
@@ -214,7 +271,7 @@ impl Unwinder {
         if let Some(known) = self.modules.get(&key) {
             return Some(Arc::clone(known));
         }
-        let file = Arc::new(MappedFile::open(pid, map)?);
+        let file = Arc::new(MappedFile::open(pid, map, root.cloned())?);
         if self.modules.len() >= MAX_MODULES {
             self.modules.clear();
         }
@@ -244,7 +301,7 @@ impl Sighting {
                 break;
             }
         }
-        addresses.into_iter().filter_map(|address| tables.name(address)).collect()
+        addresses.into_iter().flat_map(|address| tables.name(address)).collect()
     }
 
     /// The place of the stack.
@@ -283,18 +340,42 @@ impl Tables {
         tables
     }
 
-    fn name(&self, address: u64) -> Option<Frame> {
-        let placed = self.placed.iter().find(|placed| placed.range.contains(&address))?;
+    /// The function at an address, behind those that are inlined into it there.
+    fn name(&self, address: u64) -> Vec<Frame> {
+        let Some(placed) = self.placed.iter().find(|placed| placed.range.contains(&address)) else {
+            return Vec::new();
+        };
         let in_file = address.wrapping_sub(placed.bias);
         let module = placed.file.as_ref().and_then(|file| file.module());
         let found = module.and_then(|module| module.symbols.find(in_file));
-        Some(Frame {
+        let mut frame = Frame {
             offset: found.as_ref().map_or(in_file, |(_, offset)| *offset),
             function: found.map(|(name, _)| name),
             module: placed.path.clone(),
             build_id: module.and_then(|module| module.build_id.clone()),
-            line: None,
-        })
+            ..Frame::default()
+        };
+        // Nobody looks for a line of the C library.
+        let Some(file) = placed.file.as_ref().filter(|_| module.is_some() && !frame.is_of_c_library()) else {
+            return vec![frame];
+        };
+        match file.source(in_file) {
+            Ok(mut sources) => {
+                let SourceFrame { file, line, .. } = sources.pop().unwrap_or_default();
+                let inlined = sources.into_iter().map(|source| {
+                    let SourceFrame { function, file, line } = source;
+                    Frame { function, file, line, ..frame.clone() }
+                });
+                let mut frames: Vec<Frame> = inlined.collect();
+                (frame.file, frame.line) = (file, line);
+                frames.push(frame);
+                frames
+            }
+            Err(why) => {
+                frame.no_line = Some(why);
+                vec![frame]
+            }
+        }
     }
 }
 
@@ -347,25 +428,24 @@ mod tests {
 
     #[test]
     fn a_frame_in_code_without_a_file_says_so() {
-        let jit = Frame { function: None, offset: 0xd5d9, module: String::new(), build_id: None, line: None };
+        let jit = Frame { offset: 0xd5d9, ..Frame::default() };
         assert_eq!(jit.to_string(), "code without a file+0xd5d9");
     }
 
     #[test]
     fn a_frame_of_a_script_shows_its_line() {
         let (function, module) = (Some("start".to_owned()), "/srv/app.py".to_owned());
-        let frame = Frame { function, offset: 0, module, build_id: None, line: Some(7) };
+        let frame = Frame { function, module, line: Some(7), ..Frame::default() };
         assert_eq!(frame.to_string(), "start (app.py:7)");
     }
 
     #[test]
     fn a_frame_without_a_name_shows_what_finds_it_elsewhere() {
         let frame = Frame {
-            function: None,
             offset: 0x1234,
             module: "/usr/lib/libx.so".into(),
             build_id: Some("ab12".into()),
-            line: None,
+            ..Frame::default()
         };
         assert_eq!(frame.to_string(), "libx.so+0x1234 [build id ab12]");
     }

@@ -2,54 +2,89 @@
 //! it.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use framehop::{ExplicitModuleSectionInfo, Module};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
+use super::debug_file::{self, BUILD_ID, DebugLink};
+use super::dwarf::{DebugInfo, NoLine, SourceFrame};
+use super::elf;
 use super::maps::MapsLine;
-use crate::symbol::{self, Symbols};
+use crate::symbol::Symbols;
 
-/// A file that a process maps. It holds a descriptor until it is read.
+/// A file that a process maps. It holds the descriptor: while it does, no other file gets the
+/// inode's number, by which files are told apart.
 #[derive(Debug)]
 pub(super) struct MappedFile {
-    unread: Mutex<Option<File>>,
+    file: File,
+    path: PathBuf,
+    /// The process's root, if it is not ours.
+    root: Option<Arc<File>>,
     read: OnceLock<Option<ModuleFile>>,
+    debug: Mutex<Option<Result<DebugInfo, NoLine>>>,
 }
 
 impl MappedFile {
     /// Opens the file behind a mapping. First through the process: map_files (also for deleted
     /// files and containers), then the path below its root. If the process is gone, the same path
     /// here, if it is the same file.
-    pub(super) fn open(pid: u32, map: &MapsLine) -> Option<Self> {
+    pub(super) fn open(pid: u32, map: &MapsLine, root: Option<Arc<File>>) -> Option<Self> {
         let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", map.range.start, map.range.end);
         let path = map.path.trim_end_matches(" (deleted)");
-        let file = open_file(exact)
-            .or_else(|| open_file(format!("/proc/{pid}/root{path}")))
-            .or_else(|| open_file(path.to_owned()).filter(|file| is_the_file_of(file, map)))?;
-        Some(Self { unread: Mutex::new(Some(file)), read: OnceLock::new() })
+        // By now another file may be at the path.
+        let is_mapped = |file: &File| file.metadata().is_ok_and(|found| found.ino() == map.inode);
+        let file = debug_file::open(exact)
+            .or_else(|| debug_file::open(format!("/proc/{pid}/root{path}")).filter(is_mapped))
+            .or_else(|| debug_file::open(path).filter(|file| is_the_file_of(file, map)))?;
+        let (path, read, debug) = (PathBuf::from(path), OnceLock::new(), Mutex::new(None));
+        Some(Self { file, path, root, read, debug })
     }
 
     /// The contents that are kept; `None` if it is no ELF file. Takes milliseconds the first time.
     pub(super) fn module(&self) -> Option<&ModuleFile> {
-        self.read
-            .get_or_init(|| {
-                let file = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
-                file.and_then(ModuleFile::read)
-            })
-            .as_ref()
+        self.read.get_or_init(|| ModuleFile::read(&self.file, &self.path, self.root.as_deref())).as_ref()
+    }
+
+    /// The source of an address of the file. Takes some 10 ms for each MB of debug information the
+    /// first time.
+    pub(super) fn source(&self, address: u64) -> Result<Vec<SourceFrame>, NoLine> {
+        let mut debug = self.debug.lock().unwrap_or_else(PoisonError::into_inner);
+        debug.get_or_insert_with(|| self.debug_info()).as_mut().map_err(|why| *why)?.find(address)
+    }
+
+    fn debug_info(&self) -> Result<DebugInfo, NoLine> {
+        let module = self.module().ok_or(NoLine::NotInstalled)?;
+        let debug = if module.has_debug_info {
+            DebugInfo::read(&self.file)?
+        } else {
+            let apart = module.link.find(&self.path, self.root.as_deref()).ok_or(NoLine::NotInstalled)?;
+            DebugInfo::read(&apart)?
+        };
+        if HELD.fetch_add(debug.size(), Ordering::Relaxed) + debug.size() > MOST_HELD {
+            HELD.fetch_sub(debug.size(), Ordering::Relaxed);
+            return Err(NoLine::TooLarge);
+        }
+        Ok(debug)
     }
 }
 
-/// Opens a file, and nothing else. By now the process may have anything at the path of a mapping.
-/// An open of a FIFO would wait for ever.
-fn open_file(path: String) -> Option<File> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
-    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        let debug = self.debug.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(debug)) = debug {
+            HELD.fetch_sub(debug.size(), Ordering::Relaxed);
+        }
+    }
 }
+
+/// Bytes of debug information in memory, of all files.
+static HELD: AtomicU64 = AtomicU64::new(0);
+const MOST_HELD: u64 = 512 << 20;
 
 /// Whether a file found by its path is the mapped one. File systems with anonymous devices
 /// (overlay, btrfs) report two different devices: then it counts as another file.
@@ -63,6 +98,8 @@ fn is_the_file_of(file: &File, map: &MapsLine) -> bool {
 pub(super) struct ModuleFile {
     pub(super) symbols: Symbols,
     pub(super) build_id: Option<String>,
+    link: DebugLink,
+    has_debug_info: bool,
     eh_frame: Option<(Range<u64>, Arc<[u8]>)>,
     eh_frame_hdr: Option<(Range<u64>, Arc<[u8]>)>,
     text: Option<(Range<u64>, Arc<[u8]>)>,
@@ -70,6 +107,20 @@ pub(super) struct ModuleFile {
     /// The executable segments. They relate a mapping to the file's own addresses.
     segments: Vec<Segment>,
 }
+
+/// The sections that are read of a file at once.
+const PARTS: &[&str] = &[
+    ".dynstr",
+    ".dynsym",
+    ".eh_frame",
+    ".eh_frame_hdr",
+    ".got",
+    ".gnu_debuglink",
+    BUILD_ID,
+    ".strtab",
+    ".symtab",
+    ".text",
+];
 
 /// An executable PT_LOAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,19 +143,25 @@ impl Segment {
 }
 
 impl ModuleFile {
-    fn read(mut opened: File) -> Option<Self> {
-        let size = opened.metadata().map_or(0, |metadata| metadata.len());
-        let mut data = Vec::with_capacity(usize::try_from(size).ok()?);
-        opened.read_to_end(&mut data).ok()?;
+    fn read(opened: &File, path: &Path, root: Option<&File>) -> Option<Self> {
+        let data = elf::parts(opened, PARTS).ok()?;
         let file = object::File::parse(&*data).ok()?;
         let section = |name: &str| {
             let section = file.section_by_name(name)?;
-            let bytes: Arc<[u8]> = section.uncompressed_data().ok()?.into();
+            let bytes: Arc<[u8]> = section.data().ok()?.into();
             Some((section.address()..section.address() + section.size(), bytes))
         };
+        let link = DebugLink::of(&file);
+        let has_symbols = file.symbols().next().is_some();
+        // A stripped library's dynamic symbols name only what it exports.
+        let apart = if has_symbols { None } else { link.find(path, root) };
+        let apart = apart.and_then(|apart| elf::parts(&apart, PARTS).ok());
+        let apart = apart.as_deref().and_then(|apart| object::File::parse(apart).ok());
         Some(Self {
-            symbols: Symbols::read(&file),
-            build_id: file.build_id().ok().flatten().map(symbol::hexadecimal),
+            symbols: Symbols::read([Some(&file), apart.as_ref()]),
+            build_id: link.build_id(),
+            has_debug_info: file.section_by_name(".debug_info").is_some(),
+            link,
             eh_frame: section(".eh_frame"),
             eh_frame_hdr: section(".eh_frame_hdr"),
             text: section(".text"),
@@ -167,10 +224,10 @@ mod tests {
         let path = fifo.to_str().expect("UTF-8").to_owned();
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("coreutils");
         assert!(made.success());
-        let opened = open_file(path);
+        let opened = debug_file::open(path);
         std::fs::remove_file(&fifo).expect("ours");
         assert!(opened.is_none());
-        assert!(open_file("/proc/self/exe".to_owned()).is_some());
+        assert!(debug_file::open("/proc/self/exe").is_some());
     }
 
     #[test]
@@ -186,8 +243,8 @@ mod tests {
             return println!("skipped: a file system whose devices differ between stat and maps");
         }
         let gone = 1 << 23;
-        assert!(MappedFile::open(gone, &map).is_some());
+        assert!(MappedFile::open(gone, &map, None).is_some());
         let replaced = MapsLine { inode: map.inode + 1, ..map };
-        assert!(MappedFile::open(gone, &replaced).is_none());
+        assert!(MappedFile::open(gone, &replaced, None).is_none());
     }
 }

@@ -102,6 +102,24 @@ impl Common {
         self.restarts.is_some()
     }
 
+    /// The turns of two builds: so many pairs of restarts where `--restarts` does not say.
+    #[cfg(target_os = "linux")]
+    pub(super) fn turns(&self, usual: u16, quick: u16) -> anyhow::Result<Turns> {
+        if self.csv.is_some() || self.html.is_some() {
+            return Err(Usage(
+                "two builds are compared in --json and --markdown, not in --csv and --html".into(),
+            )
+            .into());
+        }
+        let pairs = self.restarts.unwrap_or(if self.quick { quick } else { usual });
+        let plan = self.plan(3000)?;
+        let share = plan.time.unwrap_or_default() / (2 * u32::from(pairs));
+        let runs = plan.runs.div_ceil(usize::from(pairs));
+        let flags =
+            ["--runs".to_owned(), runs.to_string(), "--time".to_owned(), share.as_secs_f64().to_string()];
+        Ok(Turns { pairs, share, flags, seed: self.seed })
+    }
+
     fn part(&self) -> Option<(u32, u32)> {
         let (part, parts) = self.part.as_deref()?.split_once('/')?;
         Some((part.parse().ok()?, parts.parse().ok().filter(|&parts| parts > 0)?))
@@ -237,16 +255,29 @@ impl Common {
     }
 }
 
+/// How two builds take turns.
+#[cfg(target_os = "linux")]
+pub(super) struct Turns {
+    /// Pairs of restarts.
+    pub(super) pairs: u16,
+    /// The time of one restart.
+    pub(super) share: Duration,
+    /// Flags of one restart.
+    pub(super) flags: [String; 4],
+    /// Decides which build is first in each pair.
+    pub(super) seed: u64,
+}
+
 /// Files given on the command line, open.
 pub(crate) struct Outputs {
-    json: Option<Output>,
+    pub(super) json: Option<Output>,
     csv: Option<Output>,
-    markdown: Option<Output>,
+    pub(super) markdown: Option<Output>,
     html: Option<Output>,
 }
 
 impl Outputs {
-    fn take_stdout(&self) -> bool {
+    pub(super) fn take_stdout(&self) -> bool {
         [&self.json, &self.csv, &self.markdown, &self.html]
             .iter()
             .any(|output| matches!(output, Some(Output::Stdout)))
@@ -302,7 +333,7 @@ fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
 }
 
 /// The path by which this very program is started again.
-fn this_program() -> anyhow::Result<PathBuf> {
+pub(super) fn this_program() -> anyhow::Result<PathBuf> {
     #[cfg(target_os = "linux")]
     super::super::need_proc()?;
     if cfg!(target_os = "linux") {

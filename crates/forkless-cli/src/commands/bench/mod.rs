@@ -1,6 +1,8 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the
 //! terminal and files.
 
+#[cfg(target_os = "linux")]
+mod against;
 mod all;
 #[cfg(target_os = "linux")]
 mod blockwrite;
@@ -37,9 +39,9 @@ use crate::exit::Exit;
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Examples:\n  forkless bench spawn --rss 1G --fds 10000\n  forkless bench memory --pages all --html memory.html\n  \
-    forkless bench all --quick --no-save --json -\n\nExit codes: 0 measured; 1 a measurement failed, or what --fail-on-miss or \
-    selfcheck say; 2 usage; 3 memory, a privilege or a facility is missing, and nothing was measured."
+    after_help = "Examples:\n  forkless bench spawn --rss 1G --fds 10000\n  forkless bench spawn --against ./forkless-before --fail-on-regression 10\n  forkless bench memory --pages all --html memory.html\n  \
+    forkless bench all --quick --no-save --json -\n\nExit codes: 0 measured; 1 a measurement failed, a regression beyond --fail-on-regression, or what --fail-on-miss or selfcheck \
+    say; 2 usage; 3 memory, a privilege or a facility is missing, and nothing was measured."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! `forkless bench spawn`: flags of the suite, translated into its specification.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -11,6 +12,8 @@ use forkless_bench::program::Kind;
 use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
+#[cfg(target_os = "linux")]
+use super::against;
 use super::common::{Common, from_library};
 use super::suite;
 use crate::args;
@@ -46,9 +49,24 @@ pub(super) struct Flags {
     /// program, such as the dynamic /bin/true. Several are measured one after the other.
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', default_value = "exit")]
     child: Vec<String>,
-    /// The methods to measure; all by default. `list` prints them.
+    /// The methods to measure, in place of the ten that people know. `list` prints all.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     methods: Vec<String>,
+    /// Measure all methods, not only the ten that people know; --filter chooses among all, too.
+    #[arg(long, conflicts_with = "methods")]
+    all: bool,
+    /// Another build of forkless, as A. It and this build, as B, are restarted in turns, which
+    /// shows a slowdown of 10 %. Two runs of different times (`forkless compare`) show one of 20 %
+    /// or more. Nothing is saved.
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_name = "COMMAND", value_hint = clap::ValueHint::CommandName)]
+    against: Option<OsString>,
+    /// With --against: exit with 1 when this build is slower, and a slowdown of so many percent is
+    /// not ruled out. Of slowdowns of this size 19 in 20 are found; of equal builds at most 1 in
+    /// 100 is reported.
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_name = "PERCENT", requires = "against", value_parser = args::percent, allow_negative_numbers = true)]
+    fail_on_regression: Option<f64>,
 }
 
 /// Runs the suite, or lists its methods.
@@ -59,7 +77,44 @@ pub(super) fn run(args: &suite::Args<Flags>) -> Result<Exit> {
         terminal::print(&lines.collect::<String>())?;
         return Ok(Exit::Fine);
     }
+    #[cfg(target_os = "linux")]
+    if let Some(other) = &args.flags.against {
+        return args.flags.against(other, args.common());
+    }
     suite::run(args)
+}
+
+impl Flags {
+    /// Measures this build and another.
+    #[cfg(target_os = "linux")]
+    fn against(&self, other: &OsStr, common: &Common) -> Result<Exit> {
+        let methods = methods(&self.methods, &self.usual(common), common)?;
+        let joined = |numbers: &[u16]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let mut flags: Vec<String> = Vec::new();
+        for (flag, value) in [
+            ("--rss", self.rss.to_string()),
+            ("--pages", self.pages.to_string()),
+            ("--fds", self.fds.to_string()),
+            ("--threads", joined(&self.threads)),
+            ("--child", self.child.join(",")),
+        ] {
+            flags.extend([flag.to_owned(), value]);
+        }
+        flags.extend(self.shrink.then(|| "--shrink".to_owned()));
+        let spec = against::Spec {
+            other,
+            limit: self.fail_on_regression,
+            flags,
+            methods: methods.into_iter().map(Method::name).collect(),
+            rows_each: self.threads.len() * self.child.len(),
+        };
+        against::run(&spec, common)
+    }
+
+    /// The methods among which `--filter` chooses, where none is named.
+    fn usual(&self, common: &Common) -> Vec<Method> {
+        if self.all || !common.filter().is_empty() { Method::offered() } else { Method::known() }
+    }
 }
 
 impl suite::Flags for Flags {
@@ -77,7 +132,7 @@ impl suite::Flags for Flags {
         let plan = common.plan(3000)?;
         let share = u32::try_from(combinations.len()).unwrap_or(u32::MAX).max(1);
         let mut spec = Spec {
-            methods: methods(&self.methods, &Method::offered(), common)?,
+            methods: methods(&self.methods, &self.usual(common), common)?,
             child: Kind::Exit,
             rss: self.rss,
             pages: self.pages,

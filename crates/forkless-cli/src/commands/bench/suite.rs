@@ -29,6 +29,14 @@ pub(super) struct Args<F: Flags> {
     common: Common,
 }
 
+impl<F: Flags> Args<F> {
+    /// The flags that all suites have.
+    #[cfg(target_os = "linux")]
+    pub(super) fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
 /// Runs a suite by itself.
 pub(super) fn run<F: Flags>(args: &Args<F>) -> Result<Exit> {
     let measure =

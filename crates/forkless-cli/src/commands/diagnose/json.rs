@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use forkless_diagnose::{
-    CostModel, CreationCounts, DiagnosisReport, Finding, StartSummary, Thresholds, Tier, Totals,
+    CostModel, CreationCounts, DiagnosisReport, Finding, Origin, StartSummary, Thresholds, Tier, Timeline,
+    Totals,
 };
 
 use super::{EndReason, remedy};
@@ -22,6 +23,8 @@ struct JsonReport<'r> {
     totals: Totals,
     creations: CreationCounts,
     starts: &'r StartSummary,
+    origins: &'r [Origin],
+    timeline: &'r Timeline,
     system_calls: bool,
     thresholds: Thresholds,
     model: CostModel,
@@ -60,6 +63,8 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
         totals: report.totals,
         creations: report.creations,
         starts: &report.starts,
+        origins: &report.origins,
+        timeline: &report.timeline,
         system_calls: report.system_calls,
         thresholds: report.thresholds,
         model: report.model,

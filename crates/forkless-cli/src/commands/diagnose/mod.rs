@@ -2,10 +2,13 @@
 //! `forkless-diagnose` judges.
 
 mod filter;
+mod folded;
 mod html;
 mod json;
 mod live;
 mod log;
+mod origins;
+mod pprof;
 mod remedy;
 mod serve;
 mod text;
@@ -13,7 +16,7 @@ mod text;
 pub(super) use log::{bytes, duration};
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,6 +78,15 @@ pub(crate) struct Args {
     /// Print the report as a page of HTML.
     #[arg(long, conflicts_with_all = ["json", "log"])]
     html: bool,
+
+    /// Print where the creations come from, instead of the report: a line for each call stack, with
+    /// its cost in microseconds, for flame graph tools.
+    #[arg(long, conflicts_with_all = ["json", "html", "log", "verbose"])]
+    folded: bool,
+
+    /// Write the same as a profile that pprof and speedscope read (profile.proto, gzipped).
+    #[arg(long, conflicts_with_all = ["json", "html", "folded", "log", "verbose"])]
+    pprof: bool,
 
     /// Write the report to this file instead of standard output, which CMD may use itself.
     #[arg(short, long, value_name = "FILE", conflicts_with = "log")]
@@ -204,6 +216,9 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
     // A wrong pid or path fails before the calibration makes the user wait.
     options.target.resolve().map_err(classify)?;
+    if args.pprof && args.output.is_none() && std::io::stdout().is_terminal() {
+        return Err(Usage("a profile is no text for a terminal; give --output FILE".to_owned()).into());
+    }
     // Create the file before the watch: a failure afterwards would lose the report.
     let file = match &args.output {
         Some(path) => {
@@ -230,7 +245,8 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
     let ending = WatchEnd::new(args, stop);
     // The live view would draw over the command's own output.
-    let live = terminal::can_redraw() && !args.json && !args.html && args.command.is_empty();
+    let for_people = !(args.json || args.html || args.folded || args.pprof);
+    let live = terminal::can_redraw() && for_people && args.command.is_empty();
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
         if live || args.prometheus.is_some() {
             let report = diagnosis.report_so_far().map_err(classify)?;
@@ -250,6 +266,10 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         json::print(&mut text, &report, reason)?;
     } else if args.html {
         html::print(&mut text, &report, reason)?;
+    } else if args.folded {
+        folded::print(&mut text, &report)?;
+    } else if args.pprof {
+        pprof::print(&mut text, &report)?;
     } else {
         text::print(&mut text, &report, reason, args.verbose)?;
     }
@@ -258,7 +278,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
             file.write_all(&text)
                 .with_context(|| format!("cannot write the report to {}", path.display()))?;
         }
-        None => terminal::print(&String::from_utf8_lossy(&text))?,
+        None => terminal::print_bytes(&text)?,
     }
     Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
 }

@@ -137,7 +137,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// Text of a watched process inside of a line: a newline would begin another line of the report.
-fn in_line(text: &str) -> String {
+pub(super) fn in_line(text: &str) -> String {
     text.replace('\n', "\\n")
 }
 

@@ -1,0 +1,312 @@
+//! `forkless bench spawn --against COMMAND`: this build and another, restarted in turns.
+//!
+//! Both builds are started in the same way, with flags that every version has. So a difference
+//! between them is a difference of the builds.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forkless_bench::compare::{Change, Difference, fewest_pairs, is_other_first, side_by_side};
+use forkless_bench::engine::Observer;
+use forkless_bench::render::Grid;
+use forkless_bench::restarts;
+use forkless_bench::results::{Results, SCHEMA};
+use forkless_lab::SUITES;
+use serde::Serialize;
+
+use super::common::{Common, this_program};
+use super::progress::Progress;
+use crate::exit::{Exit, Missing, Usage};
+use crate::terminal;
+
+/// Pairs of restarts, where `--restarts` does not say.
+const PAIRS: u16 = 20;
+/// The same with `--quick`.
+const QUICK_PAIRS: u16 = 12;
+/// How long a build may take to say which methods it has.
+const ANSWER: Duration = Duration::from_secs(20);
+/// How long a restart may take beyond twenty times its share of the time: the parent's memory is
+/// written first.
+const PREPARATION: Duration = Duration::from_secs(120);
+/// The most that a build may print: results of all methods are a hundredth of that.
+const PRINTED: u64 = 256 << 20;
+
+/// What is measured on both sides.
+#[derive(Debug)]
+pub(super) struct Spec<'a> {
+    /// The other build.
+    pub(super) other: &'a OsStr,
+    /// The limit of `--fail-on-regression`.
+    pub(super) limit: Option<f64>,
+    /// Flags of the suite, for both.
+    pub(super) flags: Vec<String>,
+    /// The methods wanted.
+    pub(super) methods: Vec<&'static str>,
+    /// How many rows each method has.
+    pub(super) rows_each: usize,
+}
+
+/// What `--json` writes.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    changes: &'a [Change],
+    a: &'a Results,
+    b: &'a Results,
+}
+
+/// A build, and what messages call it.
+struct Build {
+    program: OsString,
+    name: String,
+}
+
+/// Measures both builds. A finding where the limit is passed.
+pub(super) fn run(spec: &Spec<'_>, common: &Common) -> anyhow::Result<Exit> {
+    let turns = common.turns(PAIRS, QUICK_PAIRS)?;
+    let outputs = common.prepare()?;
+    let builds = [
+        Build { program: spec.other.to_owned(), name: printable(&spec.other.to_string_lossy()) },
+        Build { program: this_program()?.into_os_string(), name: "this build".to_owned() },
+    ];
+    let known = builds[0].methods()?;
+    let (methods, lacking): (Vec<&str>, Vec<&str>) =
+        spec.methods.iter().partition(|method| known.iter().any(|known| known == *method));
+    if methods.is_empty() {
+        let there = known.join(", ");
+        return Err(Usage(format!("{} has none of these methods; it has: {there}", builds[0].name)).into());
+    }
+    let needed = fewest_pairs(methods.len() * spec.rows_each);
+    if usize::from(turns.pairs) < needed {
+        return Err(Usage(format!(
+            "--restarts {}: too few to judge {} rows; {needed} are enough, and more see smaller differences",
+            turns.pairs,
+            methods.len() * spec.rows_each
+        ))
+        .into());
+    }
+    let mut arguments: Vec<String> = ["bench", "spawn", "--no-save", "--json", "-"].map(str::to_owned).into();
+    arguments.extend(["--restarts", "1", "--methods"].map(str::to_owned));
+    arguments.push(methods.join(","));
+    arguments.extend(spec.flags.iter().cloned());
+    arguments.extend(turns.flags.iter().cloned());
+
+    let mut progress = Progress::new("spawn");
+    let mut measured = [Vec::new(), Vec::new()];
+    for pair in 0..turns.pairs {
+        progress.progress(usize::from(pair), usize::from(turns.pairs));
+        let seed = turns.seed.wrapping_add(u64::from(pair));
+        let order = if is_other_first(seed) { [1, 0] } else { [0, 1] };
+        let seed = seed.to_string();
+        for side in order {
+            let arguments = arguments.iter().map(String::as_str).chain(["--seed", seed.as_str()]);
+            let patience = PREPARATION + turns.share * 20;
+            let restart = format!("restart {} of {}", pair + 1, turns.pairs);
+            measured[side].push(builds[side].measure(arguments, patience, &restart)?);
+        }
+    }
+    drop(progress);
+    let [a, b] = measured.map(|parts| restarts::merge(parts, SUITES));
+    let (a, b) = a.zip(b).context("no restart gave a result")?;
+    let changes = side_by_side(&a, &b);
+    if changes.is_empty() {
+        return Err(anyhow::anyhow!("{} and this build have no row of wall in common", builds[0].name));
+    }
+    let is_stdout_taken = outputs.take_stdout();
+    if let Some(output) = outputs.json {
+        let report = Report { schema: "forkless.against/1", changes: &changes, a: &a, b: &b };
+        output.write(&(serde_json::to_string(&report)? + "\n"))?;
+    }
+    let says = |markdown| text(&builds, [&a, &b], &lacking, &changes, markdown);
+    if let Some(output) = outputs.markdown {
+        output.write(&says(true))?;
+    }
+    if !is_stdout_taken {
+        terminal::print(&says(false))?;
+    }
+    Ok(judged(&changes, spec.limit))
+}
+
+/// The table under what its letters stand for.
+fn text(
+    builds: &[Build; 2],
+    results: [&Results; 2],
+    lacking: &[&str],
+    changes: &[Change],
+    markdown: bool,
+) -> String {
+    let (quote, bullet) = if markdown { ("`", "- ") } else { ("", "") };
+    let mut text = String::new();
+    for ((letter, build), results) in ['A', 'B'].into_iter().zip(builds).zip(results) {
+        text.push_str(&format!(
+            "{bullet}{letter} = {quote}{}{quote} (forkless {})",
+            build.name, results.version
+        ));
+        let notes =
+            || results.suites.iter().flat_map(|suite| &suite.notes).filter(|note| note.starts_with("noisy:"));
+        if let Some(first) = notes().next() {
+            let more = match notes().count() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more such notes)"),
+            };
+            text.push_str(&format!("; {first}{more}"));
+        }
+        text.push('\n');
+    }
+    if let Some(change) = changes.first() {
+        text.push_str(&format!("{bullet}{}\n", change.comparison.about()));
+    }
+    if !lacking.is_empty() {
+        text.push_str(&format!("{bullet}A has no method {}\n", lacking.join(", ")));
+    }
+    let grid = Grid::of_changes(&[changes.to_vec()]);
+    let table =
+        if markdown { format!("\n{}", grid.to_markdown()) } else { grid.to_terminal(terminal::width()) };
+    format!("{text}{}\n", table.trim_end())
+}
+
+/// Whether the limit is passed, with a line for what passes it and one for what could.
+fn judged(changes: &[Change], limit: Option<f64>) -> Exit {
+    let Some(limit) = limit else { return Exit::Fine };
+    let (slower, rest): (Vec<&Change>, Vec<&Change>) =
+        changes.iter().partition(|change| change.is_regression(limit));
+    let hidden = rest
+        .into_iter()
+        .filter(|change| change.verdict == Difference::NoDifferenceShown && change.may_be_slower_by(limit));
+    let hidden: Vec<String> = hidden.map(named).collect();
+    if !hidden.is_empty() {
+        crate::terminal::complain!(
+            "forkless: too noisy to rule out a slowdown of {limit} %: {}; more --restarts, a longer --time or a quieter machine see more",
+            hidden.join(", ")
+        );
+    }
+    if slower.is_empty() {
+        return Exit::Fine;
+    }
+    let named: Vec<String> = slower.into_iter().map(named).collect();
+    crate::terminal::complain!("forkless: slower, and {limit} % is not ruled out: {}", named.join(", "));
+    Exit::Finding
+}
+
+fn named(change: &Change) -> String {
+    let [low, high] = change.ci95.map(|ratio| 100.0 * (ratio - 1.0));
+    format!("{} {:+.1} % ({low:+.1} to {high:+.1})", change.method, 100.0 * (change.ratio - 1.0))
+}
+
+impl Build {
+    /// The methods that it has.
+    fn methods(&self) -> anyhow::Result<Vec<String>> {
+        let said = self.start(["bench", "spawn", "--methods", "list"], ANSWER, "--methods list")?;
+        let text = String::from_utf8_lossy(&said);
+        let names: Vec<String> =
+            text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+        if names.iter().any(|name| name == "vfork_exec") {
+            return Ok(names);
+        }
+        Err(Usage(format!(
+            "--against {}: it does not answer `bench spawn --methods list` as forkless does; name another build of forkless",
+            self.name
+        ))
+        .into())
+    }
+
+    /// Has it measure once.
+    fn measure<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        patience: Duration,
+        restart: &str,
+    ) -> anyhow::Result<Results> {
+        let said = self.start(arguments, patience, restart)?;
+        serde_json::from_slice::<Results>(&said).map_err(|error| {
+            let schema = serde_json::from_slice::<serde_json::Value>(&said).ok();
+            let schema = schema.and_then(|value| Some(value.get("schema")?.as_str()?.to_owned()));
+            match schema {
+                Some(schema) if schema != SCHEMA => Usage(format!(
+                    "{} writes results of schema {schema}, and this build reads {SCHEMA}: no comparison of these two",
+                    self.name
+                ))
+                .into(),
+                _ => anyhow::anyhow!("{}, {restart}: its output is no result: {error}", self.name),
+            }
+        })
+    }
+
+    /// Runs it, and returns what it printed. It and everything it starts is ended with this
+    /// process, and after `patience`.
+    fn start<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        patience: Duration,
+        stage: &str,
+    ) -> anyhow::Result<Vec<u8>> {
+        let mut command = forkless::Command::new(this_program()?);
+        // A group of its own: Ctrl-C must not reach the process that ends the others.
+        command
+            .args(["bench", "keep", "--on-terminate", "--"])
+            .arg(&self.program)
+            .args(arguments)
+            .process_group(0);
+        command
+            .stdin(forkless::Stdio::piped())
+            .stdout(forkless::Stdio::piped())
+            .stderr(forkless::Stdio::piped());
+        let mut subreaper = command.spawn().context("cannot start this program again")?;
+        let lifeline = subreaper.stdin.take();
+        let (sender, printed) = mpsc::channel();
+        let output = subreaper.stdout.take().context("no pipe from the program")?;
+        std::thread::spawn(move || sender.send(whole(output)));
+        let (sender, complaints) = mpsc::channel();
+        let errors = subreaper.stderr.take().context("no pipe from the program")?;
+        std::thread::spawn(move || sender.send(whole(errors)));
+        let printed = printed.recv_timeout(patience);
+        drop(lifeline);
+        // The subreaper ends in a bounded time, and with it every process that holds the pipes.
+        let status = subreaper.wait().context("the other program's end")?;
+        let complaints = complaints.recv().unwrap_or_default();
+        let complaints = String::from_utf8_lossy(&complaints);
+        let said = || printable(complaints.trim().lines().last().unwrap_or_default());
+        let Ok(printed) = printed else {
+            let seconds = patience.as_secs();
+            anyhow::bail!("{}, {stage}: no end within {seconds} s; it was ended", self.name);
+        };
+        if printed.len() as u64 >= PRINTED {
+            anyhow::bail!("{}, {stage}: it printed more than {} MiB; it was ended", self.name, PRINTED >> 20);
+        }
+        match status.code() {
+            Some(0) => Ok(printed),
+            Some(127) => {
+                let here = !self.name.contains('/') && Path::new(&self.program).exists();
+                let hint =
+                    if here { format!(" in PATH; ./{} is a file here", self.name) } else { String::new() };
+                Err(Usage(format!("--against: {}{hint}", printable(&complaints))).into())
+            }
+            Some(2) => Err(Usage(format!("{}: {}", self.name, said())).into()),
+            Some(3) => Err(Missing(format!("{}: {}", self.name, said())).into()),
+            Some(code) if code > 128 => {
+                Err(anyhow::anyhow!("{}, {stage}: died of signal {}", self.name, code - 128))
+            }
+            code => {
+                Err(anyhow::anyhow!("{}, {stage}: exit status {}; {}", self.name, code.unwrap_or(-1), said()))
+            }
+        }
+    }
+}
+
+/// A program's words on one line, without characters that would steer a terminal.
+fn printable(words: &str) -> String {
+    let words = words.trim().trim_start_matches("forkless: ");
+    words.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// All that a pipe gives, up to a limit.
+fn whole(from: impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    // What was read before an error is what there is.
+    let _ = from.take(PRINTED).read_to_end(&mut all);
+    all
+}
