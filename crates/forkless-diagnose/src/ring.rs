@@ -226,6 +226,14 @@ unsafe impl aya::Pod for RawRefusals {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawRefused {}
 
+/// The kinds of ring records, and their lengths.
+#[cfg(fuzzing)]
+pub(crate) const LENGTHS: [(u32, usize); 3] = [
+    (KIND_CREATION, size_of::<RawCreation>()),
+    (KIND_STACK, size_of::<RawStackHead>() + STACK_BYTES),
+    (KIND_PROGRAM, size_of::<RawProgram>()),
+];
+
 /// One item of the ring.
 #[derive(Debug)]
 pub(crate) enum RingItem<'a> {

@@ -9,6 +9,8 @@ mod bystanders;
 mod erosion;
 mod findings;
 mod healthy;
+#[path = "../library/mod.rs"]
+mod library;
 mod lines;
 mod log;
 mod loops;
@@ -16,6 +18,7 @@ mod names;
 mod outputs;
 mod real;
 mod refused;
+mod remedies;
 mod repair;
 mod robust;
 mod storms;
@@ -42,6 +45,7 @@ fn main() {
     loops::add(&mut trials);
     bystanders::add(&mut trials);
     erosion::add(&mut trials);
+    remedies::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
-use crate::collect::{Group, Outcome, speculated_from};
+use crate::collect::{Group, Outcome};
 use crate::creation::ProgramKey;
 use crate::program::ProcessName;
 use crate::remedy::{Remedy, Treatment};
@@ -84,7 +84,13 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             "Put the heap into huge pages (madvise(MADV_HUGEPAGE)), or fork before the threads are busy",
         )
     };
-    let exe = process.exe.as_deref().filter(|_| group.anon.mean >= speculated_from() as f64);
+    let reach = context.reach(programs);
+    let runs = if is_start {
+        context.everywhere.in_forks(reach, group.anon.mean as u64).is_ok()
+    } else {
+        context.everywhere.in_program(reach).is_ok()
+    };
+    let exe = process.exe.as_deref().filter(|_| runs);
     Some(Finding {
         title: format!(
             "a fork of {} stalls {threads:.0} other {noun} for {}, {:.1} a second",

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
-use crate::collect::{Blocked, speculated_from};
+use crate::collect::Blocked;
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::program::ProcessName;
+use crate::reach::speculated_from;
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
@@ -106,6 +107,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         list.push(evidence("programs executed", all.join(", ")));
     }
     let (explanation, speculates) = advice(process, blocked, what);
+    let speculates = speculates && context.everywhere.in_forks(context.reach(programs), blocked.anon).is_ok();
     let remedy = match process.exe.as_deref().filter(|_| speculates) {
         Some(exe) => Remedy::Run {
             treatment: Treatment::SpeculateForks,

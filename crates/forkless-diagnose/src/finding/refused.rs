@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, diagnose_again, evidence, label, living, mib, time};
-use crate::collect::{Refused, speculated_from};
+use crate::collect::Refused;
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
@@ -219,7 +219,7 @@ fn advice(context: &Context<'_>, merged: &Merged) -> Advice {
             again(),
         ),
         ReachedLimit::Promised { .. } | ReachedLimit::Memory { .. } if !key.is_thread => {
-            let runs = refused.anon >= speculated_from();
+            let runs = context.everywhere.in_forks(context.reach(programs), refused.anon).is_ok();
             let remedy = match process.exe.as_deref().filter(|_| runs) {
                 Some(exe) => Remedy::Run {
                     treatment: Treatment::SpeculateForks,
