@@ -193,9 +193,9 @@ impl Watch {
     }
 
     /// Begins to count write-protect faults and waits behind a fork, if not yet begun. On aarch64
-    /// no tracepoint reports such faults. Counting costs every page fault and page allocation of the
-    /// machine some 60 nanoseconds, and every wait for a lock, so it is only for when a process
-    /// forks in full.
+    /// no tracepoint reports such faults. Counting costs every page fault and page allocation of
+    /// the machine some 60 nanoseconds, and every wait for a lock. So it is only for when a
+    /// process forks in full.
     ///
     /// # Errors
     /// [`WatchError::Program`] or [`WatchError::NotPermitted`].
