@@ -505,6 +505,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             child_ns: Some(child_ns),
             faults_ns: counts_faults(context, merged).then_some(faults_ns),
             cpu_share: context.share(caller_ns + child_ns + faults_ns),
+            ..Cost::default()
         },
         fork_times: Some(fork_times(call, group, true)),
         evidence: list,
@@ -610,6 +611,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             child_ns: None,
             faults_ns: counts_faults(context, merged).then_some(faults_ns),
             cpu_share: context.share(caller_ns + faults_ns),
+            ..Cost::default()
         },
         fork_times: Some(fork_times(call, group, false)),
         evidence: list,
