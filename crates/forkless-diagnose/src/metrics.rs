@@ -60,6 +60,13 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding], system_calls: 
         registry.register("needless_system_calls", "System calls that need not be made", calls);
     }
 
+    let refused = collected.refused.count();
+    if system_calls || refused > 0 {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(refused);
+        registry.register("refused_creations", "Processes and threads that the kernel refused", counter);
+    }
+
     let lost = Counter::<u64>::default();
     lost.inc_by(collected.totals.lost());
     registry.register("events_lost", "Events missing from the other metrics", lost);
