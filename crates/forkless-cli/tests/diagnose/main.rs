@@ -5,6 +5,7 @@
 //! counts as ignored, with the reason printed, and never as passed. Tests run one at a time:
 //! `--all` would see the programs of other tests.
 
+mod compare;
 mod findings;
 mod healthy;
 mod lines;
@@ -36,6 +37,7 @@ fn main() {
     storms::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
+    compare::add(&mut trials);
     tiers::add(&mut trials);
     robust::add(&mut trials);
     real::add(&mut trials);

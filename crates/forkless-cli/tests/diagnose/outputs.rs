@@ -41,10 +41,21 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
-fn schema() {
+fn validator() -> jsonschema::Validator {
     let schema = include_str!("../../../../docs/diagnose.schema.json");
     let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
-    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    jsonschema::validator_for(&schema).expect("a schema")
+}
+
+/// Fails if an output is not as docs/diagnose.schema.json describes it.
+#[track_caller]
+pub(crate) fn check_against_schema(value: &serde_json::Value) {
+    let errors: Vec<String> =
+        validator().iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{}: {value}", errors.join("; "));
+}
+
+fn schema() {
     for (flags, program) in [
         (&["--tier", "tracepoints"][..], &["forkexec", "5", "64"][..]),
         (&["--tier", "tracepoints"], &["swapcontext", "200000"]),
@@ -55,16 +66,10 @@ fn schema() {
     ] {
         let (values, ..) = crate::support::diagnose(flags, program);
         assert!(!values.is_empty());
-        for value in values {
-            let errors: Vec<String> = validator
-                .iter_errors(&value)
-                .map(|error| format!("{}: {error}", error.instance_path()))
-                .collect();
-            assert!(errors.is_empty(), "{flags:?} {program:?}: {}: {value}", errors.join("; "));
-        }
+        values.iter().for_each(check_against_schema);
     }
     // The schema must also reject something.
-    assert!(!validator.is_valid(&serde_json::json!({"schema": 1, "findings": []})));
+    assert!(!validator().is_valid(&serde_json::json!({"schema": 1, "findings": []})));
 }
 
 fn html() {
