@@ -43,6 +43,7 @@ fn main() {
 /// constants and text together without it.
 fn links_with_lld() -> bool {
     let own_choice = env::var_os("RUSTC_LINKER").is_some()
-        || env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("link"));
+        || env::var("CARGO_ENCODED_RUSTFLAGS")
+            .is_ok_and(|flags| ["linker", "link-arg", "link-self"].iter().any(|one| flags.contains(one)));
     env::var("TARGET").is_ok_and(|target| target == "x86_64-unknown-linux-gnu") && !own_choice
 }

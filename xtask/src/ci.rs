@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::step::{self, Counted};
 use crate::tally::Tally;
-use crate::{book, elsewhere, examples, installed, layers, msrv, symbols, text, tree};
+use crate::{book, elsewhere, examples, installed, layers, msrv, packages, symbols, text, tree};
 
 /// Flags of `cargo xtask ci`.
 #[derive(Debug, clap::Args)]
@@ -38,11 +38,13 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("book", 60, Work::Check(book::check)),
     ("layers", 60, Work::Check(layers::check)),
     ("examples", 60, Work::Check(examples::check)),
+    ("packages", 60, Work::Check(packages::check)),
     ("bpf objects are fresh", 120, Work::Once(&["bpf/build.sh", "--check"])),
     ("build", 2700, Work::Once(&["./x", "build"])),
     ("shared objects", 60, Work::Check(symbols::check)),
     ("installed", 900, Work::Check(installed::check)),
     ("msrv", 1800, Work::Check(msrv::check)),
+    ("msrv of the libraries", 900, Work::Check(msrv::libraries)),
     ("other systems", 900, Work::Check(elsewhere::systems)),
     ("other architecture", 900, Work::Check(elsewhere::architecture)),
     (

@@ -21,6 +21,9 @@ int main(void)
 }
 "#;
 
+/// The most that an installation may take. Debug symbols are not part of it.
+const INSTALLED_BYTES: u64 = 25_000_000;
+
 pub(crate) fn check() -> Result<String> {
     let scratch = tree::target().join("tmp/installed");
     let _ = fs::remove_dir_all(&scratch);
@@ -51,6 +54,21 @@ pub(crate) fn check() -> Result<String> {
             preload.display()
         );
     }
+
+    // Stripped, and no more than fits an image.
+    let bytes = size(&prefix)?;
+    ensure!(bytes <= INSTALLED_BYTES, "{bytes} bytes are installed, more than {INSTALLED_BYTES}");
+    for file in ["bin/forkless", "lib/libforkless-run.so", &format!("lib/libforkless.so.{version}")] {
+        let sections = run(Command::new("readelf").arg("-SW").arg(prefix.join(file)))?;
+        ensure!(!sections.contains(".symtab") && !sections.contains(".debug_info"), "{file} is not stripped");
+    }
+    let described = fs::read_dir(prefix.join("share/man/man3"))?.count();
+    let exported = fs::read_to_string(tree::root().join("crates/forkless-capi/symbols.txt"))?;
+    let exported = exported.lines().filter(|line| !line.starts_with('#')).count();
+    ensure!(
+        described == exported + 1,
+        "{described} pages describe {exported} functions of C, and forkless(3) all of them"
+    );
 
     // An upgrade does not write into files that running programs have mapped. The hard links keep
     // the old inodes from being reused.
@@ -97,6 +115,17 @@ pub(crate) fn check() -> Result<String> {
 
     fs::remove_dir_all(&scratch)?;
     Ok(format!("version {version} installs, and serves C programs and forkless run from there"))
+}
+
+/// Bytes of all files below a folder.
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        bytes += if kind.is_dir() { size(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
 }
 
 fn compile<S: AsRef<OsStr>>(scratch: &Path, output: &str, flags: impl Iterator<Item = S>) -> Result<()> {

@@ -12,7 +12,9 @@ mod examples;
 mod installed;
 mod layers;
 mod msrv;
+mod packages;
 mod ratchet;
+mod sbom;
 mod source;
 mod step;
 mod symbols;
@@ -57,6 +59,14 @@ enum Task {
     Installed,
     /// One minimum Rust version everywhere, and the workspace compiles with it.
     Msrv,
+    /// The libraries compile with the older Rust that they promise.
+    MsrvLibraries,
+    /// One version everywhere, and each crate has what its publication needs.
+    Packages,
+    /// Print what is built into a release, as CycloneDX.
+    Sbom,
+    /// Print the licences of what is built into a release, with their texts.
+    Notices,
 }
 
 fn main() -> ExitCode {
@@ -71,6 +81,10 @@ fn main() -> ExitCode {
         Task::Symbols => symbols::check(),
         Task::Installed => installed::check(),
         Task::Msrv => msrv::check(),
+        Task::MsrvLibraries => msrv::libraries(),
+        Task::Packages => packages::check(),
+        Task::Sbom => sbom::print(),
+        Task::Notices => sbom::notices(),
     };
     match outcome {
         Ok(note) => {

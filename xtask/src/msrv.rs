@@ -1,6 +1,7 @@
 //! One minimum Rust version: the manifests and the pages name it, and the workspace compiles with
 //! it.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,19 +22,18 @@ pub(crate) fn check() -> Result<String> {
     for file in tree::files()? {
         if file.file_name().is_some_and(|name| name == "Cargo.toml") && file.components().count() > 1 {
             let text = tree::text(&file)?.unwrap_or_default();
-            ensure!(
-                text.contains("rust-version.workspace = true"),
-                "{}: add `rust-version.workspace = true`",
-                file.display()
-            );
+            let older = format!("rust-version = \"{LIBRARIES_MSRV}\"");
+            let wanted = if is_library(&file) { older.as_str() } else { "rust-version.workspace = true" };
+            ensure!(text.contains(wanted), "{}: add `{wanted}`", file.display());
         }
     }
-    let pages = ["CONTRIBUTING.md", "README.md"];
-    for page in pages {
+    let pages =
+        [("CONTRIBUTING.md", msrv.as_str()), ("README.md", &msrv), ("CONTRIBUTING.md", LIBRARIES_MSRV)];
+    for (page, msrv) in pages {
         let text = std::fs::read_to_string(tree::root().join(page)).with_context(|| page.to_owned())?;
         ensure!(
             text.contains(&format!("Rust {msrv}")),
-            "{page} does not say `Rust {msrv}`, the version of Cargo.toml"
+            "{page} does not say `Rust {msrv}`, the version of a manifest"
         );
     }
 
@@ -43,31 +43,49 @@ pub(crate) fn check() -> Result<String> {
             "Rust {msrv} everywhere, and this compiler is {running}: what it builds, the oldest builds"
         ));
     }
+    let whole = ["--workspace", "--all-targets", "--exclude", "forkless-preload"];
+    compile("the workspace", &whole, &msrv)
+}
+
+/// The oldest compiler for programs that use the libraries: Debian 13's. Edition 2024 needs it,
+/// too.
+const LIBRARIES_MSRV: &str = "1.85";
+
+/// The crates that other programs are built with.
+const LIBRARIES: &[&str] = &["forkless-sys", "forkless-child", "forkless-shell", "forkless", "forkless-capi"];
+
+fn is_library(manifest: &Path) -> bool {
+    LIBRARIES.iter().any(|library| *manifest == Path::new("crates").join(library).join("Cargo.toml"))
+}
+
+/// Compiles the libraries with the older compiler that they promise, if it is installed.
+pub(crate) fn libraries() -> Result<String> {
+    let packages = LIBRARIES.iter().flat_map(|library| ["--package", library]);
+    let arguments: Vec<&str> = packages.chain(["--features", "forkless/tokio"]).collect();
+    compile("the libraries", &arguments, LIBRARIES_MSRV)
+}
+
+fn compile(what: &str, arguments: &[&str], msrv: &str) -> Result<String> {
+    // rustup knows a toolchain by the name that it was installed by.
     let toolchain = format!("+{msrv}.0");
-    if version("rustc", &[&toolchain]).is_ok_and(|older| same(&older, &msrv)) {
-        let status = Command::new("cargo")
-            .args([
-                &toolchain,
-                "check",
-                "--workspace",
-                "--all-targets",
-                "--locked",
-                "--exclude",
-                "forkless-preload",
-            ])
-            .env("CARGO_TARGET_DIR", tree::root().join("target/msrv"))
-            // `cargo run` sets it to the outer toolchain.
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .current_dir(tree::root())
-            .status()?;
-        if !status.success() {
-            bail!("the workspace does not compile with Rust {msrv}");
-        }
-        return Ok(format!("Rust {msrv} everywhere, and the workspace compiles with it"));
+    if !version("rustc", &[&toolchain]).is_ok_and(|older| same(&older, msrv)) {
+        return Ok(format!(
+            "skipped: compiling {what} with Rust {msrv}: it is not installed (rustup toolchain install \
+             {msrv}.0)"
+        ));
     }
-    Ok(format!(
-        "skipped: compiling with Rust {msrv}: only {running} is installed (rustup toolchain install {msrv}.0)"
-    ))
+    let status = Command::new("cargo")
+        .args([&toolchain, "check", "--locked"])
+        .args(arguments)
+        .env("CARGO_TARGET_DIR", tree::root().join("target/msrv"))
+        // `cargo run` sets it to the outer toolchain.
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .current_dir(tree::root())
+        .status()?;
+    if !status.success() {
+        bail!("{what} does not compile with Rust {msrv}");
+    }
+    Ok(format!("Rust {msrv} everywhere, and it compiles {what}"))
 }
 
 fn version(program: &str, before: &[&str]) -> Result<String> {

@@ -4,6 +4,7 @@
 //! Signatures and the list of the C library's functions are compared with the headers by
 //! crates/forkless-capi's tests; this module checks the properties of the linked object.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -70,6 +71,22 @@ pub(crate) fn check() -> Result<String> {
         );
     }
 
+    let agreed = std::fs::read_to_string(tree::root().join("crates/forkless-capi/symbols.txt"))?;
+    let wrong = versions(&agreed, &tool("nm", &["--dynamic", "--defined-only"], &c)?);
+    ensure!(
+        wrong.is_empty(),
+        "libforkless.so and crates/forkless-capi/symbols.txt differ:\n{}",
+        wrong.join("\n")
+    );
+    let others = tool("nm", &["--extern-only", "--defined-only"], &built.join("libforkless.a"))?;
+    if let Some(name) = others
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .find(|name| !agreed.lines().any(|line| line.split('@').next() == Some(*name)))
+    {
+        bail!("libforkless.a shows C programs the name {name}: packaging/link.sh hides all but symbols.txt");
+    }
+
     let dynamic = tool("readelf", &["-dW"], &preload)?;
     bound_at_load("libforkless_preload.so", &dynamic)?;
     ensure!(
@@ -102,6 +119,27 @@ pub(crate) fn check() -> Result<String> {
         "libforkless.so and libforkless_preload.so ({bytes} bytes and {zeros} of zeros, {} names) are as they must be",
         listed.len()
     ))
+}
+
+/// How the versions of symbols that `nm` shows differ from those agreed on, `name@VERSION` a line.
+/// A program that was linked earlier asks for each name with its version, and does not start
+/// without.
+fn versions(agreed: &str, listed: &str) -> Vec<String> {
+    let agreed: BTreeSet<&str> = agreed.lines().filter(|line| !line.starts_with('#')).collect();
+    // A node of its own stands for each version, as an absolute symbol.
+    let found: BTreeSet<String> = listed
+        .lines()
+        .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [_, "A", _] => None,
+            [.., name] => Some(name.replacen("@@", "@", 1)),
+            [] => None,
+        })
+        .collect();
+    let gone = agreed.iter().filter(|name| !found.contains(**name));
+    let more = found.iter().filter(|name| !agreed.contains(name.as_str()));
+    gone.map(|name| format!("{name} is gone, or has another version"))
+        .chain(more.map(|name| format!("{name} is not agreed on")))
+        .collect()
 }
 
 fn unexpected(listed: &[(char, String)]) -> Vec<String> {
@@ -198,6 +236,21 @@ mod tests {
         let listed = [('U', "rust_eh_personality"), ('w', "dlvsym"), ('T', "memcpy"), ('T', "fork")];
         let wrong = unexpected(&listed.map(|(kind, name)| (kind, name.to_owned())));
         assert_eq!(wrong.len(), 2, "{wrong:?}");
+    }
+
+    #[test]
+    fn a_symbol_that_leaves_comes_or_changes_its_version_is_named() {
+        let agreed = "# comment\nfork_a@FORKLESS_0.1\nfork_b@FORKLESS_0.1\nfork_c@FORKLESS_0.1\n";
+        let same = "0 A FORKLESS_0.1\n1 T fork_a@@FORKLESS_0.1\n2 T fork_b@@FORKLESS_0.1\n\
+                    3 T fork_c@@FORKLESS_0.1\n";
+        assert_eq!(versions(agreed, same), [""; 0]);
+        let changed = same.replace("b@@FORKLESS_0.1", "b@@FORKLESS_0.2").replace("fork_c", "fork_d");
+        let wrong = versions(agreed, &changed).join("\n");
+        for name in ["fork_b@FORKLESS_0.1 is gone", "fork_b@FORKLESS_0.2 is not", "fork_c@", "fork_d@"] {
+            assert!(wrong.contains(name), "{wrong}");
+        }
+        // Without versions, as cargo links it.
+        assert_eq!(versions(agreed, "1 T fork_a\n").len(), 4);
     }
 
     #[test]

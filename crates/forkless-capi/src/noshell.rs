@@ -261,6 +261,13 @@ fn split(command: &[u8]) -> Option<Vec<CString>> {
     (quote.is_none() && !words.is_empty()).then_some(words)
 }
 
+/// For `fuzz/` alone.
+#[cfg(fuzzing)]
+#[must_use]
+pub fn fuzzed_split(command: &[u8]) -> Option<Vec<CString>> {
+    split(command)
+}
+
 /// popen-noshell's constant: room for the caller's function.
 const STACK_SIZE: usize = 8 << 20;
 

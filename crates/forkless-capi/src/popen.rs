@@ -88,8 +88,9 @@ fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
     let mut s = streams();
     // An earlier stream with this address was closed by fclose. The drop of its child, which reaps
     // it, comes outside the lock.
-    let stale: Vec<Stream> =
-        s.open.extract_if(.., |o| o.file == file as usize && o.child.is_some()).collect();
+    let of_before = |o: &Stream| o.file == file as usize && o.child.is_some();
+    let (stale, open): (Vec<Stream>, _) = std::mem::take(&mut s.open).into_iter().partition(of_before);
+    s.open = open;
     s.open.push(Stream { id, file: file as usize, fd, pipe, child: Some(child) });
     if !mode.cloexec {
         // Calls that begin from here on know of the stream. Earlier calls may be about to copy the

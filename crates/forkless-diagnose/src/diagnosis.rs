@@ -1,5 +1,6 @@
 //! A watch with the sums it collects, and the report made of them.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -12,6 +13,7 @@ use crate::model::CostModel;
 use crate::origin::{self, Origin};
 use crate::perf::PerfWatch;
 use crate::probe::TierProbe;
+use crate::reach::Everywhere;
 use crate::remedy::StartedProgram;
 use crate::sampler::Sampler;
 use crate::summary::{self, StartSummary};
@@ -31,6 +33,7 @@ pub struct Diagnosis {
     refused: Vec<TierProbe>,
     /// The command that the watch runs.
     command: Option<StartedProgram>,
+    everywhere: Everywhere,
     collected: Collected,
     model: CostModel,
     thresholds: Thresholds,
@@ -167,15 +170,16 @@ impl Diagnosis {
         collected.begins();
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
-        let command = match &options.target {
-            WatchTarget::Command(argv) => Some(StartedProgram::of_command(argv)),
-            _ => None,
+        let (command, program) = match &options.target {
+            WatchTarget::Command(argv) => (Some(StartedProgram::of_command(argv)), argv.first()),
+            _ => (None, None),
         };
         Ok(Self {
             source,
             limits,
             refused,
             command,
+            everywhere: Everywhere::look(program.map(OsString::as_os_str)),
             collected,
             model,
             thresholds,
@@ -305,6 +309,7 @@ impl Diagnosis {
             namesakes: &namesakes,
             starters: &starters,
             model: &self.model,
+            everywhere: &self.everywhere,
             command: self.command.as_ref(),
             thresholds: self.thresholds,
             window_ns,

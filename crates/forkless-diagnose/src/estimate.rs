@@ -123,6 +123,11 @@ impl Times {
         self.all.mean
     }
 
+    /// The least of a sample of them.
+    pub(crate) fn least(&self) -> Option<f64> {
+        self.kept.iter().copied().min_by(f32::total_cmp).map(f64::from)
+    }
+
     pub(crate) fn add(&mut self, value: f64) {
         self.all.add(value);
         if self.kept.len() < KEPT {

@@ -6,12 +6,12 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::collect::speculated_from;
 use crate::estimate::Estimate;
 use crate::invocation::Invocation;
 use crate::model::CostModel;
 use crate::procfs;
 use crate::program::ProcessName;
+use crate::reach::{Everywhere, Reach};
 use crate::remedy::StartedProgram;
 
 /// Share of anonymous memory in huge pages above which nothing is gained.
@@ -85,18 +85,18 @@ pub enum ForecastError {
 
 impl ForkForecast {
     /// Reads the process's memory, and measures the prices of this machine, which takes some 0.3 s.
-    /// `speculates` is whether the preloaded library speculates forks on this machine, or why not.
+    /// `installed` is whether the preloaded library can be found, or why not.
     ///
     /// # Errors
     /// [`ForecastError`].
-    pub fn of(pid: u32, speculates: Result<(), String>) -> Result<Self, ForecastError> {
+    pub fn of(pid: u32, installed: Result<(), String>) -> Result<Self, ForecastError> {
         // Before the prices: a wrong number fails at once.
         Self::observe(pid, &CostModel::default(), Ok(()))?;
         let model = CostModel::calibrate().map_err(ForecastError::Prices)?;
-        Self::observe(pid, &model, speculates)
+        Self::observe(pid, &model, installed)
     }
 
-    fn observe(pid: u32, model: &CostModel, speculates: Result<(), String>) -> Result<Self, ForecastError> {
+    fn observe(pid: u32, model: &CostModel, installed: Result<(), String>) -> Result<Self, ForecastError> {
         let process = procfs::program_of(pid).ok_or(ForecastError::NoProcess { pid })?.name();
         let memory = procfs::memory_of(pid);
         if memory.resident() + memory.swap == 0 {
@@ -129,44 +129,27 @@ impl ForkForecast {
             anon_huge: kinds.map(|kinds| kinds.anon_huge),
             entries: small_pages + huge_pages,
             now: model.fork(small_pages, huge_pages),
-            under_run: Alternative::of(under_run(pid, memory.anon, model, speculates)),
+            under_run: Alternative::of(under_run(pid, memory.anon, model, installed)),
             with_huge_pages: Alternative::of(with_huge_pages),
             program,
         })
     }
 }
 
-/// As the findings have it: the caller still pays for a spawn. The library's own rules decide
-/// whether it does anything for this process.
+/// As the findings have it: the caller still pays for a speculation. The library's own rules decide
+/// whether it does anything for this process. `installed` is whether it is here.
 fn under_run(
     pid: u32,
     anon: u64,
     model: &CostModel,
-    speculates: Result<(), String>,
+    installed: Result<(), String>,
 ) -> Result<Estimate, String> {
-    let maps = procfs::read(&format!("/proc/{pid}/maps")).unwrap_or_default();
-    let maps_file =
-        |named: fn(&str) -> bool| maps.lines().filter_map(|line| line.rsplit('/').next()).any(named);
-    fn is_library(file: &str) -> bool {
-        file.starts_with("libforkless_preload") || file.starts_with("libforkless-run")
-    }
-    fn is_loader(file: &str) -> bool {
-        file.starts_with("ld-") || file.starts_with("ld.so")
-    }
-    speculates?;
-    if maps_file(is_library) {
-        return Err("it has the library already: its forks that lead to an exec are not copied".to_owned());
-    }
-    if anon < speculated_from() {
-        return Err(format!(
-            "it has less than {} MiB, and its forks are left alone",
-            speculated_from() >> 20
-        ));
-    }
-    if !maps.is_empty() && !maps_file(is_loader) {
-        return Err("it is statically linked, and no library can be preloaded".to_owned());
-    }
-    Ok(model.spawn)
+    installed?;
+    let reach = Reach::of(pid);
+    let obstacle = Everywhere::look(None).in_forks(reach.as_ref(), anon);
+    obstacle.map_err(|obstacle| obstacle.to_string())?;
+    let looking = reach.map_or(0.0, |reach| reach.looking_ns());
+    Ok(model.speculation().looking(looking).in_caller)
 }
 
 #[cfg(test)]

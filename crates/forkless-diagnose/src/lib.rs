@@ -28,6 +28,7 @@ mod perf;
 mod probe;
 mod procfs;
 mod program;
+mod reach;
 mod remedy;
 mod repair;
 mod ring;
@@ -56,6 +57,7 @@ pub use origin::Origin;
 pub use probe::{TierProbe, probe_tiers};
 pub use procfs::PageKinds;
 pub use program::ProcessName;
+pub use reach::Obstacle;
 pub use remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 pub use repair::{RepairError, RepairOptions, RepairReport, probe_repair, repair};
 pub use stack::{Frame, Sighting, Unwinder};
@@ -64,3 +66,29 @@ pub use target::{ResolvedTarget, WatchTarget};
 pub use tier::Tier;
 pub use timeline::{SeenCreation, Timeline, TimelineColumn};
 pub use watch::{Watch, WatchOptions};
+
+/// For `fuzz/` alone.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use crate::creation::Creation;
+    use crate::event::{SeenProgram, StackTop};
+    use crate::ring::{LENGTHS, RingItem};
+
+    /// Reads bytes as a record of each kind there is, cut or filled up to its length. Returns for
+    /// how many kinds they are one.
+    pub fn read(bytes: &[u8]) -> usize {
+        let ring = LENGTHS.iter().filter(|(kind, length)| {
+            let mut record = kind.to_ne_bytes().to_vec();
+            record.extend_from_slice(bytes);
+            record.resize(*length, 0);
+            RingItem::decode(&record)
+                .map(|item| match item {
+                    RingItem::Creation(raw) => drop(Creation::from_raw(&raw)),
+                    RingItem::Program(raw) => drop(SeenProgram::from_raw(&raw)),
+                    RingItem::Stack(head, top) => drop(StackTop::new(&head, top)),
+                })
+                .is_some()
+        });
+        ring.count() + crate::perf::decoded(bytes)
+    }
+}

@@ -9,9 +9,9 @@ use crate::error::WatchError;
 /// The kernel side, built from `bpf/` (see its README). Aligned, because the ELF parser reads it in
 /// place.
 #[cfg(target_arch = "x86_64")]
-pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch-x86_64.bpf.o");
+pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/watch-x86_64.bpf.o");
 #[cfg(target_arch = "aarch64")]
-pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch-aarch64.bpf.o");
+pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/watch-aarch64.bpf.o");
 
 pub(crate) fn missing_map(name: &str) -> WatchError {
     WatchError::Unsupported { why: format!("the BPF object has no map {name}") }

@@ -229,6 +229,13 @@ pub(crate) fn threads_of(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(17)?.parse().ok()
 }
 
+/// Whether a process is root's, by its effective user.
+pub(crate) fn is_roots(pid: u32) -> bool {
+    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.and_then(|users| users.split_whitespace().nth(1)) == Some("0")
+}
+
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of
 /// /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {

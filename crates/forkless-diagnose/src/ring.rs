@@ -168,6 +168,14 @@ unsafe impl aya::Pod for RawStackHead {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawProgram {}
 
+/// The kinds of ring records, and their lengths.
+#[cfg(fuzzing)]
+pub(crate) const LENGTHS: [(u32, usize); 3] = [
+    (KIND_CREATION, size_of::<RawCreation>()),
+    (KIND_STACK, size_of::<RawStackHead>() + STACK_BYTES),
+    (KIND_PROGRAM, size_of::<RawProgram>()),
+];
+
 /// One item of the ring.
 #[derive(Debug)]
 pub(crate) enum RingItem<'a> {

@@ -41,7 +41,7 @@ pub use preloading::{PreloadList, Preloading, preloadings};
 pub use record_file::RecordFile;
 pub use report::{Destination, Report, SiteReport};
 pub use settings::{HugePages, Settings};
-pub use target::ProgramError;
+pub use target::{ProgramError, preloadable_program};
 
 use shell::ShellKnowledge;
 use target::Target;

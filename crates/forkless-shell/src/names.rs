@@ -16,8 +16,15 @@ impl Name {
     /// `None` for a name that is longer than any in a list.
     const fn new(name: &[u8]) -> Option<Name> {
         let mut padded = [0; LONGEST];
-        let Some((text, _)) = padded.split_at_mut_checked(name.len()) else { return None };
-        text.copy_from_slice(name);
+        if name.len() > LONGEST {
+            return None;
+        }
+        // Rust 1.85 has no constant `copy_from_slice`.
+        let mut at = 0;
+        while at < name.len() {
+            padded[at] = name[at];
+            at += 1;
+        }
         Some(Name(padded, name.len() as u8))
     }
 }

@@ -177,9 +177,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
 
     fn pipeline(&mut self, connector: Connector) -> Result<(), Rejection> {
         let start = self.cursor.at;
-        if let Some(span) = self.underscore_doubt
-            && self.lexer.shell.kind() == ShellKind::Bash
-        {
+        let bash = self.lexer.shell.kind() == ShellKind::Bash;
+        if let Some(span) = self.underscore_doubt.filter(|_| bash) {
             return Err(Rejection::at(Reason::ShellVariable, span.start, span.end));
         }
         let record = self.out.begin_pipeline()?;

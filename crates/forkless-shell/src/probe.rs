@@ -16,6 +16,12 @@ use crate::traits::{ReplacesShell, ShellTraits};
 /// The line to run: it prints which process runs it and the environment it was given.
 const LINE: &CStr = c"/bin/cat /proc/self/stat /proc/self/environ";
 
+/// Whether a shell's line is the one by which it is asked.
+#[must_use]
+pub fn is_question(line: &[u8]) -> bool {
+    line == LINE.to_bytes()
+}
+
 /// The environment to run it with.
 ///
 /// Among the names are: one no shell can hold, a level, directories that are wrong, a variable that

@@ -334,9 +334,7 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
         if names::is_managed(name) {
             return reject(Reason::ShellVariable);
         }
-        if let Some((from, to)) = self.assigned
-            && is_assigned(out.range(from, to), name)
-        {
+        if self.assigned.is_some_and(|(from, to)| is_assigned(out.range(from, to), name)) {
             return reject(Reason::AssignedVariable);
         }
         let value = match self.environment.variable(name) {

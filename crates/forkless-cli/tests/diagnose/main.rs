@@ -8,11 +8,14 @@
 mod compare;
 mod findings;
 mod healthy;
+#[path = "../library/mod.rs"]
+mod library;
 mod lines;
 mod log;
 mod names;
 mod outputs;
 mod real;
+mod remedies;
 mod repair;
 mod robust;
 mod storms;
@@ -35,6 +38,7 @@ fn main() {
     lines::add(&mut trials);
     names::add(&mut trials);
     storms::add(&mut trials);
+    remedies::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
     compare::add(&mut trials);

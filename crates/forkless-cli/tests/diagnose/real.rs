@@ -1,6 +1,6 @@
-//! Programs that people run: Apache's CGI, node, perl, redis, a switch of contexts. Each must get
-//! its finding first, with the right count and remedy. Once the remedy is applied, it must save as
-//! much as was predicted.
+//! Programs that people run: Apache's CGI, redis, a switch of contexts, and scripts of Perl, Ruby,
+//! Python, PHP, Node.js and bash that start programs. Each must get its finding first, with the
+//! right count and remedy. Once the remedy is applied, it must save as much as was predicted.
 //!
 //! Ignored unless asked for. The tests need these programs (as root, with FORKLESS_INSTALL=1, they
 //! are installed), a gigabyte of memory and a quiet machine:
@@ -14,17 +14,21 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+use crate::library::LIBRARY;
 use crate::support::{FORKLESS, diagnose, find, known_problem, trial, wait_until};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 9] = [
         ("real::perl_system", perl),
+        ("real::ruby_as_root", ruby),
+        ("real::python_preexec", python),
+        ("real::php_proc_open", php),
+        ("real::bash_script", bash),
         ("real::node_spawn_sync", node),
         ("real::swapcontext", swapcontext),
         ("real::redis_bgsave", redis),
@@ -34,23 +38,6 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         trials.push(trial(name, test).with_ignored_flag(true));
     }
 }
-
-/// The library that `forkless run` preloads, built under its own profile.
-static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "preload", "-p", "forkless-preload", "--target-dir"])
-        .arg(&target)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .status()
-        .expect("cargo starts");
-    assert!(status.success(), "forkless-preload does not build");
-    let library = std::fs::read_dir(target.join("preload"))
-        .expect("built")
-        .flatten()
-        .find(|file| file.path().extension().is_some_and(|extension| extension == "so"));
-    library.expect("a library").path()
-});
 
 #[track_caller]
 fn need(program: &str, package: &str) {
@@ -174,6 +161,41 @@ fn node() {
         for (let i = 0; i < 30; i++) { const begin = process.hrtime.bigint(); spawnSync('/bin/true', ['a']);
         console.log(String(process.hrtime.bigint() - begin)); } memory[0] = 2;";
     starter("node", &["-e", script]);
+}
+
+/// As root: for other users Ruby does not fork.
+fn ruby() {
+    need("ruby", "ruby");
+    let script = r#"$stdout.sync = true; memory = "x" * (256 << 20)
+        30.times { began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond); system "/bin/true", "a"
+        puts Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began }; memory.size"#;
+    starter("ruby", &["-e", script]);
+}
+
+fn python() {
+    need("python3", "python3");
+    let script = "import os, subprocess, time; memory = bytearray(os.urandom(1 << 20) * 256)
+for _ in range(30):
+    began = time.perf_counter_ns(); subprocess.run(['/bin/true'], preexec_fn=os.getpgrp)
+    print(time.perf_counter_ns() - began, flush=True)";
+    // Not one of PATH, which may be a script that starts others first.
+    starter("/usr/bin/python3", &["-c", script]);
+}
+
+fn php() {
+    need("php", "php-cli");
+    let script = "$memory = str_repeat('x', 256 << 20); for ($i = 0; $i < 30; $i++) { $began = hrtime(true);
+        proc_close(proc_open(['/bin/true'], [], $pipes)); echo hrtime(true) - $began, PHP_EOL; }";
+    starter("php", &["-r", script]);
+}
+
+/// The substitutions of a script are calls of one place, and each executes its program.
+fn bash() {
+    need("bash", "bash");
+    let script = r#"memory=$(head -c 64000000 /dev/zero | tr '\0' x)
+        for _ in {1..30}; do began=${EPOCHREALTIME/./}; /bin/true a
+        echo $(((${EPOCHREALTIME/./} - began) * 1000)); done; : ${#memory}"#;
+    starter("bash", &["-c", script]);
 }
 
 /// Nanoseconds of a call vary from one minute to the next: they are predicted and measured in

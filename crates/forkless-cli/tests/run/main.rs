@@ -26,5 +26,6 @@ mod servers;
 mod shell_ends;
 mod shell_lines;
 mod signals;
+mod soak;
 mod support;
 mod threads;

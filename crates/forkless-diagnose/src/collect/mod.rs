@@ -41,6 +41,7 @@ use crate::error::WatchError;
 use crate::estimate::Times;
 use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
+use crate::reach::speculated_from;
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CREATION, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
     CLASS_ZONEINFO, RawCallKey,
@@ -107,12 +108,6 @@ const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
-/// Least memory, in bytes, of a process whose forks the preloaded library speculates by default.
-/// The remedy is not for smaller ones, so their command lines are not read.
-pub(crate) fn speculated_from() -> u64 {
-    forkless_run::Options::default().minimum
-}
-
 /// Everything collected in a watch.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -316,6 +311,7 @@ impl Collected {
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(program);
         }
+        // The remedy is not for smaller ones, so their command lines are not read.
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= speculated_from() {
             self.programs.invoked(program);
         }
@@ -409,6 +405,11 @@ impl Collected {
         }
         let programs = self.shell_children.remove(&creation.child);
         let Some(line) = shell::line_of(creation) else { return };
+        // The preloaded library's own, once in a tree of programs. Its user can do nothing about
+        // it.
+        if forkless_shell::probe::is_question(line.as_bytes()) {
+            return;
+        }
         let shell = creation.exec_path.as_deref().unwrap_or_default();
         let fate = self.judge.fate(line, creation.argv_cut, shell, creation.caller);
         let key = (creation.site.program(), fate);

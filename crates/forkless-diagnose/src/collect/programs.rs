@@ -8,9 +8,13 @@ use crate::event::SeenProgram;
 use crate::invocation::Invocation;
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
+use crate::reach::Reach;
 
 /// More programs than this are forgotten, those that no table refers to first.
 pub(super) const MAX_PROGRAMS: usize = 16_384;
+
+/// So many programs may tell why the preloaded library left their forks as they are.
+const MAX_WITH_REASONS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
@@ -19,6 +23,8 @@ pub(crate) struct Programs {
     latest: HashMap<u32, ProgramKey>,
     /// Invocations of programs that a remedy may start again; `None` if it could not be told.
     invocations: HashMap<ProgramKey, Option<Invocation>>,
+    /// Whether the preloaded library can be in them.
+    reaches: HashMap<ProgramKey, Reach>,
     /// Programs whose arguments the kernel side has cut.
     cut: HashSet<ProgramKey>,
 }
@@ -48,6 +54,13 @@ impl Programs {
             self.invocations.get(last)
         });
         found?.as_ref()
+    }
+
+    pub(crate) fn reach(&self, key: ProgramKey) -> Option<&Reach> {
+        self.reaches.get(&key).or_else(|| {
+            let last = self.latest.get(&key.pid).filter(|_| key.image == 0)?;
+            self.reaches.get(last)
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -87,6 +100,7 @@ impl Programs {
         {
             if known {
                 self.invocations.remove(&key);
+                self.reaches.remove(&key);
             }
             return self.insert(key, found.name());
         }
@@ -124,6 +138,10 @@ impl Programs {
             return;
         }
         let found = if key.image == 0 || procfs::is_still(key) == Some(true) {
+            if let Some(reach) = Reach::of(key.pid) {
+                let is_one_of_many = self.reaches.len() >= MAX_WITH_REASONS;
+                self.reaches.insert(key, if is_one_of_many { reach.without_reasons() } else { reach });
+            }
             Invocation::of(key.pid)
         } else {
             let name = self.names.get(&key).filter(|_| !self.cut.contains(&key));
@@ -138,9 +156,10 @@ impl Programs {
         if self.names.len() >= MAX_PROGRAMS / 2 {
             self.names.clear();
         }
-        let Self { names, latest, invocations, cut } = self;
+        let Self { names, latest, invocations, reaches, cut } = self;
         latest.retain(|_, key| names.contains_key(key));
         invocations.retain(|key, _| wanted.contains(key));
+        reaches.retain(|key, _| wanted.contains(key));
         cut.retain(|key| names.contains_key(key));
     }
 }

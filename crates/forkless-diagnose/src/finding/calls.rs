@@ -9,6 +9,7 @@ use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::event::BlockReads;
 use crate::program::ProcessName;
+use crate::reach::Obstacle;
 use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
@@ -83,6 +84,7 @@ struct Text {
     reason: String,
     explanation: String,
     remedy: Remedy,
+    obstacle: Option<Obstacle>,
     check: FollowUp,
 }
 
@@ -124,6 +126,7 @@ fn finding(
         reason: text.reason,
         explanation: text.explanation,
         remedy: text.remedy,
+        obstacle: text.obstacle,
         saving_in_caller_ns: Some(each),
         check: text.check,
         ..context.finding(text.kind, &merged.process, &merged.programs, count, each)
@@ -155,6 +158,12 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let each = switch.filter(|_| switching).unwrap_or(model.sigprocmask);
     finding(context, merged, each, |stack| {
         let by = function(stack).unwrap_or("rt_sigprocmask");
+        let (remedy, obstacle) = if switching {
+            let exe = merged.process.exe.as_deref().unwrap_or(&merged.process.comm);
+            context.run(Treatment::SwitchContexts, &merged.programs, Some(exe))
+        } else {
+            (Remedy::Change, None)
+        };
         Text {
             kind: FindingKind::NeedlessSignalMask,
             title: format!(
@@ -172,11 +181,8 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             } else {
                 "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program"
             }.to_owned(),
-            remedy: if switching {
-                Remedy::Run { treatment: Treatment::SwitchContexts, program: Some(program(context, merged)) }
-            } else {
-                Remedy::Change
-            },
+            remedy,
+            obstacle,
             check: diagnose_again(merged),
         }
     })
@@ -190,6 +196,7 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
         explanation: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r".to_owned(),
         remedy: Remedy::SetVariable { name: "TZ", value: ":/etc/localtime", program: program(context, merged) },
+        obstacle: None,
         check: diagnose_again(merged),
     }
     })
@@ -207,6 +214,7 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             .to_owned(),
         explanation: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
         remedy: Remedy::Change,
+        obstacle: None,
         check: diagnose_again(merged),
     })
 }
@@ -305,6 +313,7 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             )
         },
         remedy: Remedy::Change,
+        obstacle: None,
         check: if clock {
             FollowUp::Command(
                 "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned(),

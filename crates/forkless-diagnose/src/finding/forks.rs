@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, place_in, time,
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, label, living, mib, place_in,
+    time,
 };
-use crate::collect::{Group, LineCounts, Outcome, speculated_from};
+use crate::collect::{Group, LineCounts, Outcome};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::forecast::HUGE_ENOUGH;
 use crate::program::ProcessName;
+use crate::reach::{self, Obstacle};
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
@@ -373,10 +375,45 @@ fn is_worth_a_word(
         || in_caller >= context.thresholds.pause_ns
 }
 
-/// The preloaded library's treatment of these forks; `None` if their memory is too small for
-/// speculation.
-fn treatment(merged: &Merged) -> Option<Treatment> {
-    (merged.group.anon.mean >= speculated_from() as f64).then_some(Treatment::SpeculateForks)
+/// The call site as the preloaded library tells it: the return address into the program.
+fn library_site(stack: &[Frame]) -> Option<&Frame> {
+    stack.iter().find(|frame| !frame.is_of_c_library() && !frame.is_of_script())
+}
+
+/// The program's forks at the library's call site of these: those that exec, and the others.
+fn siblings(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
+    let of_these = (merged.group.count, 0);
+    let Some(site) = library_site(&merged.stack) else { return of_these };
+    // Forks from before the program had so much memory are none of the library's.
+    let others = context.groups.iter().filter(|((place, _), group)| {
+        merged.programs.contains(&place.program()) && group.anon.mean >= reach::speculated_from() as f64
+    });
+    let sums = others.filter(|((place, _), _)| library_site(&context.stack(place)) == Some(site)).fold(
+        (0, 0),
+        |(execs, alone), ((_, outcome), group)| match outcome {
+            Outcome::ForkThenExec => (execs + group.count, alone),
+            Outcome::ForkAlone => (execs, alone + group.count),
+            _ => (execs, alone),
+        },
+    );
+    (sums.0.max(of_these.0), sums.1)
+}
+
+/// The share of these forks that the preloaded library speculates, or why it does none any good.
+fn speculated(context: &Context<'_>, merged: &Merged) -> Result<f64, Obstacle> {
+    /// From a smaller share on it is no remedy.
+    const LEAST: f64 = 0.5;
+    let group = &merged.group;
+    context.everywhere.in_forks(context.reach(&merged.programs), group.anon.mean as u64)?;
+    reach::too_slow(group.child.least(), group.child.count())?;
+    let (execs, alone) = siblings(context, merged);
+    let share = reach::speculated_share(execs, alone);
+    if share < LEAST { Err(Obstacle::SeldomExecs(execs, execs + alone)) } else { Ok(share) }
+}
+
+/// What is saved of a fork if only a share of them is speculated: at least nothing.
+fn part(saving: Estimate, share: f64) -> Estimate {
+    if share >= 1.0 { saving } else { Estimate { low: 0.0, ..saving.times(share) } }
 }
 
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -391,23 +428,30 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
     let teardown = model.teardown_per_entry.times(pages.entries);
     let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
-    // With the remedy, each start still costs a spawn.
-    let in_caller = call.plus(fault_each).minus(model.spawn).at_least_zero();
     // The child's exec tears the copy down. If the exec was timed, its whole time is added, since
     // the price of a spawn contains an exec too. Otherwise the price of tearing down so many
     // entries is added.
-    let saving_each = if group.exec.count() > 0 {
-        call.plus(fault_each).plus(group.exec.median()).minus(model.spawn).at_least_zero()
-    } else {
-        in_caller.plus(teardown)
-    };
-    if !is_worth_a_word(context, group, &pages, saving_each.mid, in_caller.mid, fault_each.mid) {
+    let pause = call.plus(fault_each);
+    let whole = pause.plus(if group.exec.count() > 0 { group.exec.median() } else { teardown });
+    // With the best remedy, each start still costs a spawn.
+    let by_spawn = [whole, pause].map(|cost| cost.minus(model.spawn).at_least_zero());
+    if !is_worth_a_word(context, group, &pages, by_spawn[0].mid, by_spawn[1].mid, fault_each.mid) {
         return None;
     }
-    let treatment = treatment(merged);
+    // Under the preloaded library it costs a speculation.
+    let price = context.speculation(&merged.programs);
+    let by_library = |share| {
+        [whole.minus(price.in_all), pause.minus(price.in_caller)]
+            .map(|saving| part(saving.at_least_zero(), share))
+    };
+    let speculated = speculated(context, merged).and_then(|share| {
+        let saves = by_library(share)[0].mid > 0.0;
+        if saves { Ok(share) } else { Err(Obstacle::Cheap) }
+    });
+    let [saving_each, in_caller] = speculated.as_ref().map_or(by_spawn, |share| by_library(*share));
     // Nobody can make a shell or xargs create processes in another way. Where they start many, that
     // is a storm.
-    if treatment.is_none() && super::storms::is_starter(&merged.process) {
+    if matches!(speculated, Err(Obstacle::Small(_))) && super::storms::is_starter(&merged.process) {
         return None;
     }
     let name = label(&merged.process);
@@ -426,6 +470,17 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     list.extend(faults_evidence(context, merged));
     list.push(evidence("programs executed", program_list));
     list.push(evidence("a spawn here costs its caller (measured)", interval(model.spawn)));
+    list.push(evidence(
+        "under the preloaded library",
+        match &speculated {
+            Ok(share) => format!(
+                "{:.0} % speculated, {} each in the caller (predicted)",
+                share * 100.0,
+                time(price.in_caller.mid)
+            ),
+            Err(obstacle) => format!("left as they are: {obstacle}"),
+        },
+    ));
     if group.child.count() == 0 {
         list.remove(1); // nothing was timed
     }
@@ -455,11 +510,20 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
             pages.entries
         ),
-        explanation: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
-        remedy: treatment.map_or(Remedy::Change, |treatment| Remedy::Run {
-            treatment,
-            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe)),
-        }),
+        explanation: advice::for_starts(
+            &merged.process,
+            &merged.stack,
+            context.reach(&merged.programs).map(|reach| reach.root),
+        ),
+        remedy: if speculated.is_ok() {
+            Remedy::Run {
+                treatment: Treatment::SpeculateForks,
+                program: merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe)),
+            }
+        } else {
+            Remedy::Change
+        },
+        obstacle: speculated.err(),
         saving_in_caller_ns: Some(in_caller),
         ..context.finding(
             FindingKind::FullForkThenExec,
@@ -484,7 +548,8 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         // No huge page could be had: perhaps nothing is saved.
         saving_each.low = 0.0;
     }
-    if pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
+    if saving_each.mid <= 0.0
+        || pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
         || !is_worth_a_word(context, group, &pages, saving_each.mid, saving_each.mid, 0.0)
     {
         return None;
@@ -525,6 +590,12 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let faults_ns =
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
+    // What a watched command left behind is repaired by running the command again.
+    let (remedy, obstacle) = match (living(&merged.programs), &merged.process.exe) {
+        (Some(pid), _) if context.command.is_none() => (Remedy::Repair { pid }, None),
+        (_, Some(exe)) => context.run(Treatment::UseHugePages, &merged.programs, Some(exe)),
+        (_, None) => (Remedy::Change, None),
+    };
     Some(Finding {
         title: format!(
             "{name} forks {} in small pages and goes on: {} each",
@@ -545,18 +616,9 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries,
             group.anon.mean / f64::from(2 << 20)
         ),
-        explanation:
-            "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
-                .to_owned(),
-        // What a watched command left behind is repaired by running the command again.
-        remedy: match (living(&merged.programs), &merged.process.exe) {
-            (Some(pid), _) if context.command.is_none() => Remedy::Repair { pid },
-            (_, Some(exe)) => Remedy::Run {
-                treatment: Treatment::UseHugePages,
-                program: Some(context.program(&merged.programs, exe)),
-            },
-            (_, None) => Remedy::Change,
-        },
+        explanation: advice::for_workers(&merged.process, &merged.stack),
+        remedy,
+        obstacle,
         saving_in_caller_ns: Some(saving_each),
         ..context.finding(
             FindingKind::ForkOfSmallPages,
@@ -575,6 +637,7 @@ mod tests {
     use crate::finding::Thresholds;
     use crate::model::CostModel;
     use crate::program::KnownProgram;
+    use crate::reach::Everywhere;
 
     fn exact(ns: f64) -> Estimate {
         Estimate { low: ns, mid: ns, high: ns }
@@ -607,6 +670,7 @@ mod tests {
             namesakes: &HashMap::new(),
             starters: &Starters::default(),
             model,
+            everywhere: &Everywhere::default(),
             command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
@@ -632,6 +696,7 @@ mod tests {
             namesakes: &HashMap::new(),
             starters: &Starters::default(),
             model: &CostModel::default(),
+            everywhere: &Everywhere::default(),
             command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
@@ -683,6 +748,7 @@ mod tests {
             namesakes: &namesakes,
             starters: &Starters::default(),
             model: &CostModel::default(),
+            everywhere: &Everywhere::default(),
             command: None,
             thresholds: Thresholds::default(),
             window_ns: 60e9,

@@ -2,6 +2,7 @@
 //! made from the collected sums and the cost model. Nothing below the thresholds is reported: a
 //! healthy machine has no findings.
 
+mod advice;
 mod calls;
 mod execs;
 mod forks;
@@ -15,10 +16,11 @@ use serde::Serialize;
 use crate::collect::{Collected, Group, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
-use crate::model::CostModel;
+use crate::model::{CostModel, Speculation};
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
-use crate::remedy::{FollowUp, Remedy, StartedProgram};
+use crate::reach::{Everywhere, Obstacle, Reach};
+use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::stack::{Frame, NoLine};
 
 /// The kinds of findings.
@@ -138,6 +140,10 @@ pub struct Finding {
     /// What removes the cost without such a change.
     #[serde(skip)]
     pub remedy: Remedy,
+    /// What keeps the preloaded library from removing it, where it removes the cost of others of
+    /// this kind.
+    #[serde(skip)]
+    pub obstacle: Option<Obstacle>,
     /// Nanoseconds that the remedy saves at each occurrence, in the caller and the child together.
     pub saving_each_ns: Estimate,
     /// The caller's part of it, where it is known: its pause in the call, and its faults
@@ -209,10 +215,18 @@ pub struct Thresholds {
     pub process_share: f64,
 }
 
+impl Thresholds {
+    /// Those for a share of one CPU: pauses of 1 ms, and ten times the share of a process's time.
+    #[must_use]
+    pub fn of(share: f64) -> Self {
+        Self { share, pause_ns: 1e6, process_share: 10.0 * share }
+    }
+}
+
 impl Default for Thresholds {
-    /// 0.1 % of a CPU, pauses of 1 ms, 1 % of a process's time.
+    /// Those for 0.1 % of a CPU.
     fn default() -> Self {
-        Self { share: 0.001, pause_ns: 1e6, process_share: 0.01 }
+        Self::of(0.001)
     }
 }
 
@@ -258,6 +272,8 @@ pub(crate) struct Context<'c> {
     pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) starters: &'c Starters,
     pub(crate) model: &'c CostModel,
+    /// What decides about the preloaded library in all programs.
+    pub(crate) everywhere: &'c Everywhere,
     /// The command that is watched: a remedy is applied to it, and reaches what it starts.
     pub(crate) command: Option<&'c StartedProgram>,
     pub(crate) thresholds: Thresholds,
@@ -290,6 +306,7 @@ impl Context<'_> {
             reason: String::new(),
             explanation: String::new(),
             remedy: Remedy::Change,
+            obstacle: None,
             saving_each_ns: saving_each,
             saving_in_caller_ns: None,
             saving_share: self.shares(saving_each, count),
@@ -334,6 +351,33 @@ impl Context<'_> {
         let known = programs.iter().filter_map(|program| self.collected.programs.invocation(*program));
         let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
         StartedProgram { name: name.to_owned(), invocation }
+    }
+
+    /// What is known of the preloaded library in one of these processes.
+    fn reach(&self, programs: &[ProgramKey]) -> Option<&Reach> {
+        programs.iter().find_map(|program| self.collected.programs.reach(*program))
+    }
+
+    /// The price of a fork that the preloaded library speculates in these processes.
+    fn speculation(&self, programs: &[ProgramKey]) -> Speculation {
+        self.model.speculation().looking(self.reach(programs).map_or(0.0, Reach::looking_ns))
+    }
+
+    /// The remedy of a start under the preloaded library, with what keeps it from these processes.
+    /// One that is there already is no obstacle to what it does on request alone.
+    fn run(
+        &self,
+        treatment: Treatment,
+        programs: &[ProgramKey],
+        exe: Option<&str>,
+    ) -> (Remedy, Option<Obstacle>) {
+        let on_request = matches!(treatment, Treatment::SwitchContexts | Treatment::UseHugePages);
+        match self.everywhere.in_program(self.reach(programs)) {
+            Err(obstacle) if !(on_request && matches!(obstacle, Obstacle::Loaded(_))) => {
+                (Remedy::Change, Some(obstacle))
+            }
+            _ => (Remedy::Run { treatment, program: exe.map(|exe| self.program(programs, exe)) }, None),
+        }
     }
 
     /// The most frequent stack of the most frequent place that has one, behind the user's lines.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use super::{Context, Cost, Finding, FindingKind, advice, evidence, label, time};
 use crate::collect::ShellGroup;
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
@@ -89,7 +89,12 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     }
     let (line, _) = lines.first()?;
     let stack = context.stack_of(caller.needless.iter().flat_map(|group| group.sites.each()));
-    let by_libc = is_libcs(&stack);
+    let (remedy, obstacle) = if is_libcs(&stack) {
+        context.run(Treatment::SpareShells, &caller.programs, caller.process.exe.as_deref())
+    } else {
+        (Remedy::Change, None)
+    };
+    let explanation = advice::for_shells(&caller.process, &stack);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let shells_ns = saving_each.mid * count as f64;
@@ -103,13 +108,9 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
             evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
         ],
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
-        explanation: "Call the program with an argument vector, or use forkless's shell bypass".to_owned(),
-        remedy: if by_libc {
-            let program = caller.process.exe.as_deref().map(|exe| context.program(&caller.programs, exe));
-            Remedy::Run { treatment: Treatment::SpareShells, program }
-        } else {
-            Remedy::Change
-        },
+        explanation,
+        remedy,
+        obstacle,
         check: quoted(line).map_or_else(|| super::diagnose_again(&caller.programs), FollowUp::ShellLine),
         ..context.finding(FindingKind::NeedlessShell, &caller.process, &caller.programs, count, saving_each)
     })

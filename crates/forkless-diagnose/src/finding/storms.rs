@@ -136,11 +136,17 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             let is_shell = |name: &str| matches!(name, "sh" | "dash" | "bash" | "ash" | "ksh" | "zsh");
             let shells =
                 share(started.iter().filter(|(name, _)| is_shell(name)).map(|(_, count)| count).sum());
+            // make starts a plain line itself only if SHELL is as it is by default
+            // (`construct_command_argv_internal` of its job.c).
+            let other = |(name, _): &&(String, u64)| matches!(name.as_str(), "bash" | "ksh" | "zsh");
+            let text = match started.iter().find(other) {
+                Some((shell, _)) => format!(
+                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else let one shell run all lines of a recipe (.ONESHELL:)"
+                ),
+                None => "Let one shell run all lines of a recipe (.ONESHELL:, or join them with &&); a line without quotes, variables and pipes of the shell needs none".to_owned(),
+            };
             // How many lines a recipe has is not seen: one shell for each recipe is left.
-            Advice {
-                text: "Let one shell run all lines of a recipe (.ONESHELL:, or join them with &&); a line without quotes, variables and pipes of the shell needs none".to_owned(),
-                saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells },
-            }
+            Advice { text, saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells } }
         }
     }
 }

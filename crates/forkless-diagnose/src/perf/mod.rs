@@ -37,6 +37,23 @@ use crate::event::{CpuSamples, Event, Totals};
 use crate::procfs;
 use crate::target::WatchTarget;
 
+/// Decodes bytes as a record of each source. Returns for how many sources they are one.
+#[cfg(fuzzing)]
+pub(crate) fn decoded(bytes: &[u8]) -> usize {
+    let Some((&[kind, misc], body)) = bytes.split_first_chunk() else { return 0 };
+    [
+        PerfSource::Tasks,
+        PerfSource::Faults,
+        PerfSource::FaultStacks,
+        PerfSource::NewTask { id: u64::from(misc), flags: (usize::from(misc), 8) },
+        PerfSource::Allocations { id: u64::from(misc) },
+        PerfSource::Clock,
+    ]
+    .into_iter()
+    .filter(|source| record::decode(*source, u32::from(kind), u16::from(misc) << 8, body).is_some())
+    .count()
+}
+
 /// Pause after a drain. More records gather, so that a busy creator does not wake us for each.
 const GATHER: Duration = Duration::from_micros(200);
 /// Time between looks at rings that poll(2) cannot wait for, or that are expected to stay empty.

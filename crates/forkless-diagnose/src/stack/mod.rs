@@ -68,6 +68,11 @@ impl Frame {
             .any(|name| file.starts_with(name))
     }
 
+    /// Whether it is a call of a script, and no machine code.
+    pub(crate) fn is_of_script(&self) -> bool {
+        self.function.is_some() && self.offset == 0 && self.build_id.is_none() && self.file.is_none()
+    }
+
     /// Whether it is code of a language's standard library, of a package manager's, or of our own
     /// library: no code of the user's.
     pub(crate) fn is_of_library(&self) -> bool {

@@ -39,8 +39,8 @@ impl fmt::Display for LibraryError {
             LibraryError::Executable(error) => write!(f, "cannot find the running executable: {error}"),
             LibraryError::NotInstalled => write!(
                 f,
-                "{LIBRARY_NAME} is not beside the executable, nor {INSTALLED_NAME} there or in ../lib (set \
-                 {LIBRARY_PATH_VARIABLE})"
+                "{INSTALLED_NAME} is neither beside the executable nor in ../lib: `cargo install` brings the \
+                 command alone, packages and ./x install bring both (or set {LIBRARY_PATH_VARIABLE})"
             ),
         }
     }

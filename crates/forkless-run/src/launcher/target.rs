@@ -65,6 +65,19 @@ pub(super) fn find(name: &OsStr, environment: &EnvironmentEntries) -> io::Result
     Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)))
 }
 
+/// Whether the loader of a program will map a library that is preloaded. `name` is looked up as
+/// `execvp(3)` does, in the `PATH` of this process. A program that is not there is an error of the
+/// exec alone.
+///
+/// # Errors
+/// Why it will not.
+pub fn preloadable_program(name: &OsStr) -> Result<(), ProgramError> {
+    match find(name, &EnvironmentEntries::current()) {
+        Ok(program) => examine(&program).map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
 /// Scripts may name scripts; the kernel follows four (fs/exec.c, `exec_binprm`).
 const INTERPRETERS: usize = 5;
 

@@ -168,9 +168,7 @@ pub(crate) fn converse(
         if fds[streams.len() + 1].revents != 0 || (looks && !matches!(child.try_wait(), Ok(None))) {
             ended_at = Some(Instant::now());
         }
-        if fds[streams.len()].revents != 0
-            && let Some(fd) = &to_child
-        {
+        if let Some(fd) = to_child.as_ref().filter(|_| fds[streams.len()].revents != 0) {
             match write_quietly(fd.as_raw_fd(), &input[..input.len().min(PIECE)]) {
                 Ok(n) => input = &input[n..],
                 Err(Errno::EAGAIN | Errno::EINTR) => {}

@@ -359,11 +359,11 @@ impl fmt::Debug for Command {
             if removed.peek().is_some() {
                 f.write_str("env ")?;
             }
-            removed.try_for_each(|(name, _)| write!(f, "-u {} ", name.display()))?;
+            removed.try_for_each(|(name, _)| write!(f, "-u {} ", name.to_string_lossy()))?;
         }
         for (name, value) in self.get_envs() {
             if let Some(value) = value {
-                write!(f, "{}={value:?} ", name.display())?;
+                write!(f, "{}={value:?} ", name.to_string_lossy())?;
             }
         }
         if args().next() != Some(&self.spec.program) {

@@ -33,7 +33,7 @@ pub(crate) fn many_open() -> bool {
     if LOWEST_FREE.load(Ordering::Relaxed) >= MANY {
         return true;
     }
-    if QUESTIONS.fetch_add(1, Ordering::Relaxed).is_multiple_of(QUESTIONS_A_COUNT) {
+    if QUESTIONS.fetch_add(1, Ordering::Relaxed) % QUESTIONS_A_COUNT == 0 {
         COUNTED.store(count().unwrap_or(0), Ordering::Relaxed);
     }
     COUNTED.load(Ordering::Relaxed) >= MANY

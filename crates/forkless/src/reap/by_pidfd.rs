@@ -18,9 +18,7 @@ use std::process::ExitStatus;
 /// `waitid(2)`; `ECHILD` when the child is not ours to wait for, or no longer.
 pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<WaitInfo> {
     let facilities = facilities::get();
-    if let Some(fd) = pidfd
-        && facilities.wait_pidfd.works()
-    {
+    if let Some(fd) = pidfd.filter(|_| facilities.wait_pidfd.works()) {
         match process::waitid(P_PIDFD, fd.as_raw_fd(), options) {
             // A filter or a kernel before 5.4 refuses P_PIDFD. With good arguments waitid has no
             // such errors.
@@ -73,9 +71,7 @@ pub(crate) fn forget_ended(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> R
 /// Sends a signal to the child; `ESRCH` when it is gone.
 pub(crate) fn signal(pid: i32, pidfd: Option<&OwnedFd>, signal: i32) -> Result<()> {
     let facilities = facilities::get();
-    if let Some(fd) = pidfd
-        && facilities.signal_pidfd.works()
-    {
+    if let Some(fd) = pidfd.filter(|_| facilities.signal_pidfd.works()) {
         match process::pidfd_send_signal(fd.as_raw_fd(), signal, 0) {
             // EPERM is also the answer for a child that changed its user. Signal 0 to ourselves
             // tells a filter from that.

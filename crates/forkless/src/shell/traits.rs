@@ -57,9 +57,7 @@ fn known() -> Option<&'static (Stamp, ShellTraits)> {
 /// ```
 pub fn shell_traits() -> ShellTraits {
     let Some(stamp) = Stamp::now() else { return ShellTraits::UNKNOWN };
-    if let Some((of, traits)) = known()
-        && *of == stamp
-    {
+    if let Some((_, traits)) = known().filter(|(of, _)| *of == stamp) {
         return *traits;
     }
     // A thread that comes meanwhile asks, too, rather than wait for a process. The next line asks

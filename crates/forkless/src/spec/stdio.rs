@@ -173,10 +173,15 @@ from_owned!(
     ChildStdout,
     ChildStderr,
     std::net::TcpStream,
-    std::os::unix::net::UnixStream,
-    std::io::PipeReader,
-    std::io::PipeWriter
+    std::os::unix::net::UnixStream
 );
+
+#[cfg(std_pipes)]
+#[expect(clippy::incompatible_msrv, reason = "build.rs asks whether std has them, from Rust 1.87 on")]
+mod pipes {
+    use super::{Kind, Stdio};
+    from_owned!(std::io::PipeReader, std::io::PipeWriter);
+}
 
 impl From<std::io::Stdout> for Stdio {
     fn from(_: std::io::Stdout) -> Stdio {

@@ -81,9 +81,9 @@ fn exec(plan: &Plan, f: Failure) -> SpawnError {
     // The kernel says ENOENT of a file that is there when the interpreter it names is not. That has
     // cost many an hour. And a search goes on after it, so that only the last directory's answer is
     // left.
-    if f.errno == Errno::ENOENT
-        && let Some(path) = (0..plan.candidates()).map(|i| plan.candidate(i)).find(|p| is_there(plan, p))
-    {
+    let mut candidates = (0..plan.candidates()).map(|i| plan.candidate(i));
+    let there = if f.errno == Errno::ENOENT { candidates.find(|p| is_there(plan, p)) } else { None };
+    if let Some(path) = there {
         let what = format!("{path} (the interpreter or loader it names is missing)");
         return SpawnError::new(Step::Exec, what, f.errno.raw());
     }

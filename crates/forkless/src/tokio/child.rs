@@ -324,20 +324,24 @@ async fn read_all(from: Option<Receiver>) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
+fn ready<T>(answer: Poll<T>) -> Option<T> {
+    match answer {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
 /// Awaits both at the same time: a child may fill one pipe before it writes to the other.
 async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut got_a, mut got_b) = (None, None);
     poll_fn(|cx| {
-        if got_a.is_none()
-            && let Poll::Ready(v) = a.as_mut().poll(cx)
-        {
-            got_a = Some(v);
+        // A future is not polled again after its end.
+        if got_a.is_none() {
+            got_a = ready(a.as_mut().poll(cx));
         }
-        if got_b.is_none()
-            && let Poll::Ready(v) = b.as_mut().poll(cx)
-        {
-            got_b = Some(v);
+        if got_b.is_none() {
+            got_b = ready(b.as_mut().poll(cx));
         }
         match (got_a.take(), got_b.take()) {
             (Some(a), Some(b)) => Poll::Ready((a, b)),

@@ -3,7 +3,9 @@
 //!
 //! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test
 //! behaviour torture` has each starting thread do so many (`FORKLESS_TORTURE_THREADS` says how many
-//! threads) and lasts as long as that takes; the short form is part of every test run.
+//! threads) and lasts as long as that takes; the short form is part of every test run. From 100,000
+//! operations on the process may hold no more memory and descriptors in the last tenth than in the
+//! first.
 #![expect(unsafe_code, reason = "hooks, libc's calls on credentials, handlers and the environment, fork(2)")]
 
 use crate::descriptors::report_with;
@@ -227,13 +229,50 @@ impl Drop for Before {
     }
 }
 
+/// The most that the process held while something was going on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Private memory, kilobytes.
+    memory: u64,
+    descriptors: usize,
+    samples: usize,
+}
+
+impl Held {
+    fn sample(&mut self) {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let memory = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        self.memory = self.memory.max(memory.trim().trim_end_matches(" kB").parse().unwrap());
+        self.descriptors = self.descriptors.max(std::fs::read_dir("/proc/self/fd").unwrap().count());
+        self.samples += 1;
+    }
+
+    /// A long run holds no more in its last tenth than in its first one.
+    fn assert_flat(first: Held, last: Held) {
+        println!("in the first tenth at most {first:?}, in the last {last:?}");
+        assert!(first.samples > 0 && last.samples > 0, "too short a run to tell");
+        assert!(last.memory <= first.memory + 16 * 1024, "memory grows: {first:?}, {last:?}");
+        assert!(last.descriptors <= 2 * first.descriptors, "descriptors grow: {first:?}, {last:?}");
+    }
+}
+
+/// Operations from which on a run is long.
+const LONG: usize = 100_000;
+
 /// Ends the process when no thread makes progress any more, and names the operation of each.
-fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
+/// Returns what the process held in the first and the last tenth of `total` operations.
+fn watch(total: usize, done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) -> [Held; 2] {
     let mut last = 0;
+    let mut held = [Held::default(); 2];
     let mut late = Instant::now() + patience();
     while !joined.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
         let now = done.load(Ordering::Relaxed);
+        if now < total / 10 {
+            held[0].sample();
+        } else if now > total - total / 10 {
+            held[1].sample();
+        }
         if now != last {
             last = now;
             late = Instant::now() + patience();
@@ -244,6 +283,7 @@ fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
             process::exit_group(1);
         }
     }
+    held
 }
 
 fn everything_at_once() {
@@ -258,7 +298,7 @@ fn everything_at_once() {
     let doing: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
     std::thread::scope(|s| {
         // First, since making a thread may hang.
-        let watching = s.spawn(|| watch(&done, &doing, &joined));
+        let watching = s.spawn(|| watch(threads * each, &done, &doing, &joined));
         let starting: Vec<_> = (0..threads)
             .map(|t| {
                 let (done, doing, ready) = (&done, &doing, &ready);
@@ -295,9 +335,13 @@ fn everything_at_once() {
         over.store(true, Ordering::Relaxed);
         ended.extend(changing.map(|t| t.join()));
         joined.store(true, Ordering::Relaxed);
-        ended.push(watching.join());
+        let watched = watching.join();
         for ended in ended {
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        let [first, last] = watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if threads * each >= LONG {
+            Held::assert_flat(first, last);
         }
     });
     assert_eq!(done.load(Ordering::Relaxed), threads * each);

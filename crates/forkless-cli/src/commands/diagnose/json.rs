@@ -46,6 +46,8 @@ struct JsonFinding<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<String>,
     remedy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not_run: Option<String>,
     command: String,
 }
 
@@ -77,6 +79,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
                 finding,
                 place: finding.place().map(ToString::to_string),
                 remedy: remedy::sentence(finding),
+                why_not_run: remedy::why_not_run(finding),
                 command: remedy::command(report, finding),
             })
             .collect(),

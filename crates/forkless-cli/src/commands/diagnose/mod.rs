@@ -229,7 +229,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     options.tier = args.tier;
     // Otherwise every page fault of the machine would cost more, for a fork that may never come.
     options.faults = !args.all;
-    let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
+    let thresholds = Thresholds::of(args.min_share / 100.0);
     // A wrong pid or path fails before the calibration makes the user wait.
     options.target.resolve().map_err(classify)?;
     if args.pprof && args.output.is_none() && std::io::stdout().is_terminal() {

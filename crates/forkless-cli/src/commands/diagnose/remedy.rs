@@ -1,7 +1,7 @@
 //! Findings' remedies and checks as command lines of this tool. The library has them as data and
 //! knows no flag.
 
-use forkless_diagnose::{DiagnosisReport, Finding, FollowUp, Remedy, Treatment};
+use forkless_diagnose::{DiagnosisReport, Finding, FollowUp, Obstacle, Remedy, Treatment};
 
 /// What to do, in a sentence.
 pub(super) fn sentence(finding: &Finding) -> String {
@@ -14,9 +14,22 @@ pub(super) fn sentence(finding: &Finding) -> String {
             format!(", or run the program unchanged under `{command}`")
         }
         Remedy::Repair { .. } => ", or from outside `forkless repair`".to_owned(),
-        _ => String::new(),
+        _ => match why_not_run(finding) {
+            Some(why) => format!(" (`forkless run` changes nothing, as {why})"),
+            None => String::new(),
+        },
     };
     format!("{}{alternative}.", finding.explanation)
+}
+
+/// Why `forkless run` is no remedy, where it is one for others. Too little memory is the usual
+/// reason, and the evidence has it.
+pub(super) fn why_not_run(finding: &Finding) -> Option<String> {
+    match finding.obstacle.as_ref()? {
+        Obstacle::Small(_) | Obstacle::Cheap => None,
+        slow @ Obstacle::Slow(_) => Some(format!("{slow}, unless --fork-limit raises it")),
+        obstacle => Some(obstacle.to_string()),
+    }
 }
 
 /// The command that applies the remedy, or else checks the finding.

@@ -16,7 +16,7 @@ struct ProcessReport<'r> {
 }
 
 pub(super) fn run(pid: u32, json: bool) -> anyhow::Result<Exit> {
-    let forecast = ForkForecast::of(pid, super::run::speculates()).map_err(|error| -> anyhow::Error {
+    let forecast = ForkForecast::of(pid, super::run::is_installed()).map_err(|error| -> anyhow::Error {
         match error {
             ForecastError::NoProcess { .. } | ForecastError::NoMemory { .. } => {
                 Usage(error.to_string()).into()

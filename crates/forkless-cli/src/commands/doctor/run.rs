@@ -66,13 +66,8 @@ pub(super) fn entries() -> Vec<Entry> {
     ]
 }
 
-/// Whether forks that lead to an exec are speculated here, or why not.
-pub(super) fn speculates() -> Result<(), String> {
-    if !forkless_run::SPECULATES {
-        return Err("forks are left as they are on this architecture".to_owned());
-    }
-    forkless_run::user_dispatch().map_err(|error| format!("no {DISPATCH} ({error})"))?;
-    forkless_run::own_memory().map_err(|error| format!("no {OWN_MEMORY} ({error})"))?;
+/// Whether the library can be found, or why not.
+pub(super) fn is_installed() -> Result<(), String> {
     forkless_run::find_library().map(drop).map_err(|why| why.to_string())
 }
 

@@ -1,0 +1,359 @@
+//! Remedies in the words of each language, applied: programs of `fixtures/diagnose/remedies`, which
+//! say themselves what must be found. A remedy works if the forks that copied memory are gone; the
+//! clock is not asked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use crate::library::LIBRARY;
+use crate::support::{FORKLESS, add_needing, find, fixture, report_in, skip};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    type Test = (&'static str, fn(), &'static str);
+    let tests: [Test; 16] = [
+        ("remedies::python_with_a_preexec_fn", || by_word(&[PYTHON], "preexec.py"), PYTHON),
+        ("remedies::python_with_options_of_the_package", python_options, PYTHON),
+        ("remedies::python_that_forks_itself", || by_word(&[PYTHON], "fork.py"), PYTHON),
+        ("remedies::python_before_vfork", python_old, PYTHON),
+        ("remedies::ruby_as_root", ruby_as_root, "setpriv"),
+        ("remedies::ruby_that_forks_itself", ruby_fork, "setpriv"),
+        ("remedies::perl", || by_word(&["perl"], "system.pl"), "perl"),
+        ("remedies::php", || by_word(&["php"], "proc_open.php"), "php"),
+        ("remedies::node", || by_word(&["node"], "spawn_sync.js"), "node"),
+        ("remedies::java", java, "javac"),
+        ("remedies::bash_with_much_in_a_variable", || by_word(&["bash"], "variable.bash"), "bash"),
+        ("remedies::programs_that_bash_replaces", || storm("bash", "builtins.bash", 0), "bash"),
+        ("remedies::programs_that_any_shell_replaces", || storm("dash", "builtins.dash", 0), "dash"),
+        ("remedies::make_with_another_shell", make, "make"),
+        ("remedies::run_is_not_promised_where_it_does_nothing", not_promised, PYTHON),
+        ("remedies::run_as_it_is_printed", run, PYTHON),
+    ];
+    add_needing(trials, &tests);
+}
+
+/// Not one of PATH, which may be a script that starts others first.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A program, with what its first lines say that must be found.
+struct Program {
+    path: String,
+    kind: String,
+    remedy: String,
+    /// Function and line of the place, where it is marked.
+    place: Option<(String, u64)>,
+}
+
+impl Program {
+    fn of(name: &str) -> Self {
+        let path = fixture(&format!("remedies/{name}"));
+        let text = fs::read_to_string(&path).expect("a fixture");
+        let said = |what: &str| {
+            let found = text.lines().find_map(|line| line.split_once(what));
+            found.unwrap_or_else(|| panic!("{name} does not say its {what}")).1.trim().to_owned()
+        };
+        let place = text.lines().zip(1..).find_map(|(line, number)| {
+            line.split_once(" @0 ").map(|(_, function)| (function.trim().to_owned(), number))
+        });
+        Self { kind: said("finding: "), remedy: said("remedy: "), place, path }
+    }
+
+    /// The report's finding about this program, with the remedy and the place that it says.
+    #[track_caller]
+    fn finding(&self, report: &Value) -> Value {
+        let findings = report["findings"].as_array().expect("a list").iter();
+        let own = findings.filter(|finding| finding["kind"] == self.kind.as_str());
+        let own: Vec<&Value> = own.filter(|finding| self.is_place(finding)).collect();
+        let [finding] = own.as_slice() else { panic!("{}: {report:#}", self.path) };
+        assert!(finding["remedy"].to_string().contains(&self.remedy), "{finding:#}");
+        let name = finding["process"]["name"].as_str().expect("text");
+        assert!(self.path.ends_with(name.rsplit(' ').next().unwrap_or(name)) || name == "make", "{name}");
+        (*finding).clone()
+    }
+
+    /// A program in which a place was marked has no finding at another, but where its line could
+    /// not be read.
+    fn is_place(&self, finding: &Value) -> bool {
+        let (Some((function, line)), Some(found)) = (&self.place, finding["call_site"][0]["line"].as_u64())
+        else {
+            return true;
+        };
+        (finding["call_site"][0]["function"].as_str(), found) == (Some(function), *line)
+    }
+}
+
+fn watched(command: &[&str]) -> Option<Value> {
+    report_in("tracepoints", command)
+}
+
+/// The forks that copied memory only to execute a program are gone, or the many programs. A helper
+/// is started once.
+#[track_caller]
+fn is_mended(report: &Value, program: &Program) {
+    let findings = report["findings"].as_array().expect("a list").iter();
+    let of_kind = findings.filter(|finding| finding["kind"] == program.kind.as_str());
+    let many = of_kind.filter(|finding| finding["count"].as_u64() >= Some(10));
+    let titles: Vec<&Value> = many.map(|finding| &finding["title"]).collect();
+    assert!(titles.is_empty(), "{}: {titles:?}", program.path);
+}
+
+/// The program alone is found, and not with the word behind it.
+fn by_word(interpreter: &[&str], name: &str) {
+    let program = Program::of(name);
+    let command = [interpreter, &[&program.path]].concat();
+    let Some(found) = watched(&command) else { return };
+    let finding = program.finding(&found);
+    assert_eq!(finding["count"], 10, "{finding:#}");
+    let Some(mended) = watched(&[&command[..], &["remedied"]].concat()) else { return };
+    is_mended(&mended, &program);
+}
+
+/// With the package, from the wheel that the tests of Python have built.
+fn python_options() {
+    let program = Program::of("options.py");
+    let Some(found) = watched(&[PYTHON, &program.path]) else { return };
+    program.finding(&found);
+    let wheels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/built");
+    let wheel = fs::read_dir(&wheels).into_iter().flatten().flatten().map(|file| file.path());
+    let Some(wheel) = wheel.into_iter().find(|path| path.extension().is_some_and(|end| end == "whl")) else {
+        return skip("no wheel of the Python package: ./x python builds it");
+    };
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("remedies-python");
+    let unpacked = Command::new(PYTHON)
+        .args(["-m", "zipfile", "-e"])
+        .args([&wheel, &package])
+        .status()
+        .expect("it runs");
+    assert!(unpacked.success(), "{}", wheel.display());
+    let variable = format!("PYTHONPATH={}", package.display());
+    let mended = watched(&["env", &variable, PYTHON, &program.path, "remedied"]);
+    fs::remove_dir_all(&package).expect("its files go");
+    let Some(mended) = mended else { return };
+    is_mended(&mended, &program);
+    assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+/// A Python of that minor version, of PATH or of pyenv.
+fn python(minor: u32) -> Option<PathBuf> {
+    let name = format!("python3.{minor}");
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let versions = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
+    let mut all = versions.map(|version| version.path().join("bin").join(&name));
+    all.find(|path| path.is_file())
+        .or_else(|| find(&name).filter(|path| !path.ends_with(format!("shims/{name}"))))
+}
+
+fn python_old() {
+    let program = Program::of("old.py");
+    for minor in [8, 9] {
+        let Some(old) = python(minor) else {
+            skip(format!("no Python 3.{minor}"));
+            continue;
+        };
+        let Some(found) = watched(&[&old.to_string_lossy(), &program.path]) else { return };
+        let finding = program.finding(&found);
+        let own = finding["remedy"].to_string().contains("from forkless import");
+        assert_eq!(own, minor == 9, "the package is for 3.9 and later: {finding:#}");
+    }
+    let Some(mended) = watched(&[PYTHON, &program.path]) else { return };
+    is_mended(&mended, &program);
+    assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+const NOBODY: [&str; 6] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "ruby", "-W0"];
+
+/// A fixture where other users can read it.
+struct Readable(PathBuf);
+
+impl Readable {
+    fn copy(path: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = Path::new(path).file_name().expect("a name").to_string_lossy().into_owned();
+        let copy = std::env::temp_dir().join(format!("forkless-{}-{file}", std::process::id()));
+        fs::copy(path, &copy).expect("a copy");
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o644)).expect("its mode");
+        Self(copy)
+    }
+}
+
+impl Drop for Readable {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn ruby_as_root() {
+    if find("ruby").is_none() {
+        return skip("no ruby");
+    }
+    let program = Program::of("system.rb");
+    let Some(found) = watched(&["ruby", &program.path]) else { return };
+    program.finding(&found);
+    let copy = Readable::copy(&program.path);
+    let Some(mended) = watched(&[&NOBODY[..], &[&copy.0.to_string_lossy()]].concat()) else { return };
+    is_mended(&mended, &program);
+    assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+/// As another user, who is not told to become one.
+fn ruby_fork() {
+    if find("ruby").is_none() {
+        return skip("no ruby");
+    }
+    let mut program = Program::of("fork.rb");
+    let copy = Readable::copy(&program.path);
+    program.path = copy.0.to_string_lossy().into_owned();
+    let command = [&NOBODY[..], &[&program.path]].concat();
+    let Some(found) = watched(&command) else { return };
+    let finding = program.finding(&found);
+    assert!(!finding["remedy"].to_string().contains("root"), "{finding:#}");
+    let Some(mended) = watched(&[&command[..], &["remedied"]].concat()) else { return };
+    is_mended(&mended, &program);
+    assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+fn java() {
+    let program = Program::of("Launch.java");
+    let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join("remedies-java");
+    let status = Command::new("javac").arg("-d").arg(&classes).arg(&program.path).status().expect("it runs");
+    assert!(status.success(), "{} does not compile", program.path);
+    let classes = classes.to_string_lossy();
+    let java = ["java", "-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch", "-cp", &classes];
+    let forks = [&java[..], &["-Djdk.lang.Process.launchMechanism=FORK", "Launch"]].concat();
+    let Some(found) = watched(&forks) else { return };
+    let finding = crate::support::of_kind(&found, &program.kind);
+    assert!(finding["remedy"].to_string().contains(&program.remedy), "{finding:#}");
+    assert_eq!(finding["process"]["name"], "java Launch", "{finding:#}");
+    let Some(mended) = watched(&[&java[..], &["Launch"]].concat()) else { return };
+    is_mended(&mended, &program);
+    assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+/// The programs that the remedy names are not started any more; `left` are.
+fn storm(shell: &str, name: &str, left: u64) {
+    let program = Program::of(name);
+    let Some(found) = watched(&[shell, &program.path]) else { return };
+    let finding = program.finding(&found);
+    assert!(finding["saving_each_ns"]["mid"].as_f64().is_some_and(|ns| ns > 0.0), "{finding:#}");
+    let Some(mended) = watched(&[shell, &program.path, "remedied"]) else { return };
+    is_mended(&mended, &program);
+    assert_eq!(mended["starts"]["programs"], left, "{mended:#}");
+}
+
+fn make() {
+    let program = Program::of("shell.mk");
+    let Some(found) = watched(&["make", "-f", &program.path]) else { return };
+    program.finding(&found);
+    let Some(mended) = watched(&["make", "-f", &program.path, "SHELL=/bin/sh"]) else { return };
+    is_mended(&mended, &program);
+    let started = mended["starts"]["starters"][0]["started"].to_string();
+    assert!(started.contains(r#"["true",60]"#) && !started.contains("sh"), "{started}");
+}
+
+/// What `forkless run` leaves as it is by its own rules is not predicted to be saved by it, and the
+/// finding says why.
+fn not_promised() {
+    let library = library();
+    let run = ["env", &library, FORKLESS, "run", "--fork=off", "--"];
+    let expected = [
+        (vec![PYTHON, "slow.py"], ""),
+        (vec![PYTHON, "works.py"], ""),
+        (vec!["env", "FORKLESS=off", PYTHON, "preexec.py"], "FORKLESS is off in the environment"),
+        ([&run[..], &[PYTHON, "preexec.py"]].concat(), "the program has it already"),
+    ];
+    for (mut command, why) in expected {
+        let program = Program::of(command.pop().expect("a program"));
+        command.push(&program.path);
+        let Some(found) = watched(&command) else { return };
+        let finding = crate::support::of_kind(&found, &program.kind);
+        let remedy = finding["remedy"].as_str().expect("text");
+        let because = finding["why_not_run"].as_str().unwrap_or_default();
+        assert!(
+            remedy.contains("(`forkless run` changes nothing, as ") && because.contains(why),
+            "{finding:#}"
+        );
+        if why.is_empty() {
+            assert!(remedy.contains(&program.remedy), "{finding:#}");
+        }
+        let command = finding["command"].as_str().expect("text");
+        assert!(command.starts_with("forkless diagnose -- "), "{command}");
+    }
+    // A static program, as a command and as the program itself.
+    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_problem_static");
+    let mut built = Command::new("cc");
+    built.args(["-O1", "-static", "-o"]).arg(&binary).arg(known).stderr(Stdio::null());
+    if !built.status().is_ok_and(|status| status.success()) {
+        return skip("no static C library");
+    }
+    let binary = binary.to_string_lossy();
+    let Some(found) = watched(&[&binary, "forkexec", "10", "48"]) else { return };
+    let finding = crate::support::of_kind(&found, "full_fork_then_exec");
+    assert!(finding["why_not_run"].to_string().contains("it is statically linked"), "{finding:#}");
+}
+
+/// The command of a finding, as it is printed: each of its forks commits, and the watch of the
+/// remedied program has no finding.
+fn run() {
+    let library = library();
+    let programs: [(&[&str], &str); 8] = [
+        (&[PYTHON], "preexec.py"),
+        (&[PYTHON], "fork.py"),
+        (&["ruby"], "system.rb"),
+        (&["ruby"], "fork.rb"),
+        (&["perl"], "system.pl"),
+        (&["php"], "proc_open.php"),
+        (&["node"], "spawn_sync.js"),
+        (&["bash"], "variable.bash"),
+    ];
+    for (interpreter, name) in programs {
+        if find(interpreter[0]).is_none() && !Path::new(interpreter[0]).exists() {
+            skip(format!("no {}", interpreter[0]));
+            continue;
+        }
+        let program = Program::of(name);
+        let command = [interpreter, &[&program.path]].concat();
+        let Some(found) = watched(&command) else { return };
+        let finding = program.finding(&found);
+        let line = finding["command"].as_str().expect("text");
+        let rest = line.strip_prefix("forkless run -- ").unwrap_or_else(|| panic!("{finding:#}"));
+        assert_eq!(rest, command.join(" "));
+        committed(&command, finding["count"].as_u64().expect("a count"));
+        let run = ["env", &library, FORKLESS, "run", PATIENT, "--"];
+        let remedied = [&run[..], &command].concat();
+        let Some(mended) = watched(&remedied) else { return };
+        is_mended(&mended, &program);
+    }
+}
+
+/// On a busy machine a child may take longer than `forkless run` lets one take.
+const PATIENT: &str = "--fork-limit=60000";
+
+/// For env(1): where the library is.
+fn library() -> String {
+    format!("FORKLESS_LIBRARY={}", LIBRARY.display())
+}
+
+/// Under `forkless run` as many forks of the command commit, by the library's own report.
+#[track_caller]
+fn committed(command: &[&str], count: u64) {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remedies-{}.json", std::process::id()));
+    let status = Command::new(FORKLESS)
+        .args(["run", PATIENT, "--json"])
+        .arg(format!("--report={}", file.display()))
+        .arg("--")
+        .args(command)
+        .env("FORKLESS_LIBRARY", &*LIBRARY)
+        .stdin(Stdio::null())
+        .status()
+        .expect("forkless runs");
+    assert!(status.success(), "{command:?}");
+    let text = fs::read_to_string(&file).expect("a report");
+    fs::remove_file(&file).expect("it was there");
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let committed = &report["counters"]["committed"];
+    assert!(committed.as_u64().is_some_and(|committed| committed >= count), "{command:?}: {report:#}");
+}

@@ -1,0 +1,228 @@
+//! The change to a program that removes a finding's cost, in words that fit its language. A
+//! sentence each, without its full stop.
+
+use crate::program::ProcessName;
+use crate::stack::Frame;
+
+/// What carries a program out, as far as that decides how it can start others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runtime {
+    /// With its minor version, where the file's name tells it.
+    Python(Option<u32>),
+    Node,
+    Ruby,
+    Perl,
+    Php,
+    Java,
+    Shell,
+    /// A compiled program.
+    Native,
+}
+
+impl Runtime {
+    /// By the program's file; else by the interpreter's library in the stack, where a server has
+    /// one built in.
+    fn of(process: &ProcessName, stack: &[Frame]) -> Self {
+        let files = stack.iter().filter(|frame| !frame.is_of_script()).map(|frame| frame.module.as_str());
+        let mut all = process.exe.as_deref().into_iter().chain(files).map(file);
+        all.find_map(Self::by_file).unwrap_or(Self::Native)
+    }
+
+    fn by_file(file: &str) -> Option<Self> {
+        let name = file.strip_prefix("lib").unwrap_or(file);
+        let name = name.split(".so").next().unwrap_or(name);
+        let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+        Some(match family {
+            "python" => Self::Python(minor(name)),
+            "node" | "nodejs" => Self::Node,
+            "ruby" => Self::Ruby,
+            "perl" => Self::Perl,
+            "php" | "php-cgi" | "php-fpm" => Self::Php,
+            "java" | "jvm" => Self::Java,
+            "bash" | "dash" | "sh" | "ash" | "ksh" | "mksh" | "zsh" => Self::Shell,
+            _ => return None,
+        })
+    }
+}
+
+fn file(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// 11 of `python3.11`.
+fn minor(name: &str) -> Option<u32> {
+    name.strip_prefix("python3.")?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The functions of the interpreter that stand in a stack.
+struct Calls<'s>(&'s [Frame]);
+
+impl Calls<'_> {
+    fn has(&self, names: &[&str]) -> bool {
+        let is_one = |function: &str| names.contains(&function);
+        self.0
+            .iter()
+            .filter(|frame| !frame.is_of_script())
+            .any(|frame| frame.function.as_deref().is_some_and(is_one))
+    }
+
+    fn are_in(&self, module: &str) -> bool {
+        self.0.iter().any(|frame| file(&frame.module).starts_with(module))
+    }
+}
+
+/// For forks that copy memory only to execute a program. `is_root` is known of processes of some
+/// size.
+pub(super) fn for_starts(process: &ProcessName, stack: &[Frame], is_root: Option<bool>) -> String {
+    let calls = Calls(stack);
+    let text = match Runtime::of(process, stack) {
+        Runtime::Python(minor) => return python(minor, &calls),
+        Runtime::Node => {
+            "Let a small helper start the programs, one that was started before the data was loaded: libuv up to 1.52 forks for each (later ones do not)"
+        }
+        // A stripped libruby does not tell `fork` from `spawn`. Its vfork is for users without
+        // privileges (process.c, `has_privilege`).
+        Runtime::Ruby if is_root == Some(false) => {
+            "Use spawn, system or backticks in place of fork and exec: of these only fork copies memory"
+        }
+        Runtime::Ruby => {
+            "Run it as another user than root, and use spawn, system or backticks in place of fork and exec: for root Ruby forks for all of them"
+        }
+        Runtime::Perl => {
+            "Let a small helper start the programs, one that was started before the data was loaded (open my $helper, '|-', 'sh')"
+        }
+        Runtime::Php => {
+            "Use exec, shell_exec, passthru or popen in place of proc_open and pcntl_fork: for those the C library forks nothing"
+        }
+        Runtime::Java => {
+            "Leave jdk.lang.Process.launchMechanism out, or set it to POSIX_SPAWN: FORK alone copies memory"
+        }
+        Runtime::Shell => {
+            "Keep much data in files or pipes and not in variables: a shell copies all it holds for each program"
+        }
+        Runtime::Native => "Start programs with posix_spawn or vfork (libraries: forkless)",
+    };
+    text.to_owned()
+}
+
+fn python(minor: Option<u32>, calls: &Calls<'_>) -> String {
+    const OWN: &str = "`from forkless import subprocess`";
+    if calls.has(&["forkpty"]) {
+        return "Use forkless.pty in place of pty.fork: it starts the program on a new terminal without a fork".to_owned();
+    }
+    let by_subprocess = calls.has(&["subprocess_fork_exec"]) || calls.are_in("_posixsubprocess");
+    let by_os_fork = calls.has(&["os_fork", "os_fork_impl"]);
+    match minor {
+        // Before 3.10 subprocess knows no vfork.
+        Some(..=8) if !by_os_fork => {
+            "Use Python 3.10 or newer, whose subprocess starts programs by vfork".to_owned()
+        }
+        Some(9) if !by_os_fork => {
+            format!("Use Python 3.10 or newer, whose subprocess starts programs by vfork, or {OWN}")
+        }
+        _ if by_os_fork => "Use subprocess or os.posix_spawn in place of os.fork and os.exec".to_owned(),
+        _ if by_subprocess => format!(
+            "Give subprocess no preexec_fn, user, group or extra_groups: start_new_session, process_group, umask and cwd need no fork, and {OWN} has options for the rest"
+        ),
+        // The interpreter has no names.
+        _ => format!(
+            "Give subprocess no preexec_fn, user, group or extra_groups (start_new_session, process_group, umask and cwd need no fork, {OWN} has options for the rest), and use it in place of os.fork"
+        ),
+    }
+}
+
+/// For forks whose children go on with the memory.
+pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
+    let text = match Runtime::of(process, stack) {
+        Runtime::Python(_) => {
+            "Fork before the data is loaded, or let multiprocessing start workers by its forkserver (set_start_method)"
+        }
+        Runtime::Shell => {
+            "Keep much data in files or pipes and not in variables: a shell copies all it holds for each subshell"
+        }
+        Runtime::Node | Runtime::Ruby | Runtime::Perl | Runtime::Php | Runtime::Java => {
+            "Fork before the data is loaded"
+        }
+        Runtime::Native => {
+            "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+        }
+    };
+    text.to_owned()
+}
+
+/// For shells that are started for lines that need none.
+pub(super) fn for_shells(process: &ProcessName, stack: &[Frame]) -> String {
+    let text = match Runtime::of(process, stack) {
+        Runtime::Python(_) => "Give subprocess.run a list of words, without shell=True, in place of the line",
+        Runtime::Node => {
+            "Use execFile or spawn with a list of words in place of exec, without the option shell"
+        }
+        Runtime::Ruby => "Give system, spawn or IO.popen each word as an argument of its own",
+        Runtime::Perl => "Give system, exec or open '-|' each word as an argument of its own",
+        Runtime::Php => {
+            "Give proc_open an array of words: exec, shell_exec and popen start a shell for each line"
+        }
+        Runtime::Java => "Give ProcessBuilder the program and its arguments, without sh -c",
+        Runtime::Shell | Runtime::Native => {
+            "Call the program with an argument vector, or use forkless's shell bypass"
+        }
+    };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(exe: &str) -> ProcessName {
+        ProcessName { exe: Some(exe.to_owned()), ..ProcessName::default() }
+    }
+
+    fn stack(frames: &[(&str, &str)]) -> Vec<Frame> {
+        let frame = |&(function, module): &(&str, &str)| Frame {
+            function: Some(function.to_owned()),
+            offset: 1,
+            module: module.to_owned(),
+            ..Frame::default()
+        };
+        frames.iter().map(frame).collect()
+    }
+
+    #[test]
+    fn the_runtime_is_told_by_the_program_or_by_its_library() {
+        let of = |exe, frames: &[(&str, &str)]| Runtime::of(&process(exe), &stack(frames));
+        assert_eq!(of("/usr/bin/python3.11", &[]), Runtime::Python(Some(11)));
+        assert_eq!(of("/opt/python/bin/python3", &[]), Runtime::Python(None));
+        assert_eq!(
+            of("/usr/bin/uwsgi-core", &[("f", "/usr/lib/libpython3.9.so.1.0")]),
+            Runtime::Python(Some(9))
+        );
+        assert_eq!(of("/usr/bin/ruby3.1", &[]), Runtime::Ruby);
+        assert_eq!(of("/usr/lib/jvm/bin/java", &[]), Runtime::Java);
+        assert_eq!(of("/usr/sbin/php-fpm8.2", &[]), Runtime::Php);
+        assert_eq!(of("/usr/bin/perl", &[]), Runtime::Perl);
+        assert_eq!(of("/usr/sbin/apache2", &[("f", "/usr/lib/libc.so.6")]), Runtime::Native);
+        assert_eq!(of("/usr/bin/pythonic", &[]), Runtime::Native);
+    }
+
+    #[test]
+    fn python_is_advised_by_its_version_and_by_what_forks() {
+        let said = |exe, function| {
+            for_starts(&process(exe), &stack(&[("__libc_fork", "/lib/libc.so.6"), (function, exe)]), None)
+        };
+        let old = said("/usr/bin/python3.8", "subprocess_fork_exec");
+        assert!(old.contains("3.10 or newer") && !old.contains("forkless"), "{old}");
+        assert!(said("/usr/bin/python3.9", "subprocess_fork_exec").contains("from forkless import"));
+        let new = said("/usr/bin/python3.12", "subprocess_fork_exec");
+        assert!(new.contains("no preexec_fn") && new.contains("start_new_session"), "{new}");
+        assert!(said("/usr/bin/python3.9", "os_fork_impl").contains("os.posix_spawn"));
+        assert!(said("/usr/bin/python3.12", "forkpty").contains("forkless.pty"));
+    }
+
+    #[test]
+    fn ruby_is_advised_by_its_user() {
+        let said = |root| for_starts(&process("/usr/bin/ruby"), &[], root);
+        assert!(said(Some(true)).contains("another user than root"));
+        assert!(!said(Some(false)).contains("root"));
+    }
+}

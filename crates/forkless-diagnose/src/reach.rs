@@ -1,0 +1,377 @@
+//! How far the preloaded library reaches: whether it can be in a program, and what it would do with
+//! its forks. The rules are its own. Each is named where it is applied.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use forkless_run::{AbortReason, ProgramError, Report, Switch};
+
+use crate::procfs;
+
+/// What keeps the preloaded library from a program, or from its forks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// Forks are left as they are on this machine, for this reason.
+    Machine(String),
+    /// A switch leaves every program as it is.
+    Switched(Switch),
+    /// The program's loader does not preload it.
+    Program(ProgramError),
+    /// The loader of the watched command's own program does not preload it.
+    Command(ProgramError),
+    /// The watched command begins with this program, which clears the environment.
+    Cleared(String),
+    /// The program runs under it already. These are its reasons to leave forks as they are, the
+    /// most frequent first; none if they were not recorded.
+    Loaded(Vec<(String, u64)>),
+    /// So much memory, in bytes, is too little to gain.
+    Small(u64),
+    /// A copy costs no more than a speculation.
+    Cheap,
+    /// So many mappings must be looked at that it costs more than a copy.
+    Mappings(u64),
+    /// The quickest of the children took so many nanoseconds until its exec, more than the limit.
+    Slow(u64),
+    /// Its children do this before they execute a program.
+    Acts(&'static str),
+    /// Only so many of the forks of the call site lead to an exec, of so many.
+    SeldomExecs(u64, u64),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(why) => f.write_str(why),
+            Self::Switched(switch) => write!(f, "{switch}"),
+            Self::Program(why) => write!(f, "{why}"),
+            Self::Command(why) => write!(f, "the command's own program takes no library: {why}"),
+            Self::Cleared(program) => {
+                write!(f, "{program} clears the environment, so it must stand behind {program}")
+            }
+            Self::Loaded(reasons) => {
+                f.write_str("the program has it already")?;
+                let mut before = ", and it left forks for this: ";
+                for (reason, count) in reasons.iter().take(3) {
+                    write!(f, "{before}{reason} ({count})")?;
+                    before = ", ";
+                }
+                Ok(())
+            }
+            Self::Small(_) => {
+                let least = speculated_from() >> 20;
+                write!(f, "it has less than {least} MiB, and its forks are left alone")
+            }
+            Self::Cheap => f.write_str("a copy of its memory costs no more than it would"),
+            Self::Mappings(count) => {
+                write!(f, "looking at its {count} mappings would cost more than the copy")
+            }
+            Self::Slow(ns) => write!(
+                f,
+                "its children take {:.0} ms before they execute a program, and {} ms are the limit",
+                *ns as f64 / 1e6,
+                limit_ns() / 1_000_000
+            ),
+            Self::Acts(act) => f.write_str(act),
+            Self::SeldomExecs(execs, forks) => {
+                write!(f, "only {execs} of {forks} children of this place execute a program")
+            }
+        }
+    }
+}
+
+/// Least memory, in bytes, of a process whose forks the preloaded library speculates by default.
+pub(crate) fn speculated_from() -> u64 {
+    forkless_run::Options::default().minimum
+}
+
+/// The time that a child may take before its exec, nanoseconds.
+fn limit_ns() -> u64 {
+    u64::from(forkless_run::Settings::default().limit_ms) * 1_000_000
+}
+
+/// What decides about the library in all programs of a watch.
+#[derive(Debug)]
+pub(crate) struct Everywhere {
+    /// Whether it is not switched off.
+    on: Result<(), Obstacle>,
+    /// Whether it speculates forks on this machine.
+    speculates: Result<(), Obstacle>,
+    /// Whether it comes into what the watched command starts.
+    command: Result<(), Obstacle>,
+}
+
+impl Everywhere {
+    /// For a watch of a command whose program has this name, or of something that runs already.
+    pub(crate) fn look(command: Option<&OsStr>) -> Self {
+        let off = forkless_run::switch_file_exists();
+        Self {
+            on: if off { Err(Obstacle::Switched(Switch::File)) } else { Ok(()) },
+            speculates: speculates(),
+            command: command.map_or(Ok(()), through_command),
+        }
+    }
+
+    /// What keeps the library from a program of which `reach` is known.
+    pub(crate) fn in_program(&self, reach: Option<&Reach>) -> Result<(), Obstacle> {
+        self.on.clone()?;
+        self.command.clone()?;
+        reach.map_or(Ok(()), Reach::of_program)
+    }
+
+    /// What keeps it from its forks, which copy `anon` bytes.
+    pub(crate) fn in_forks(&self, reach: Option<&Reach>, anon: u64) -> Result<(), Obstacle> {
+        self.in_program(reach)?;
+        self.speculates.clone()?;
+        match reach {
+            Some(reach) => reach.of_forks(anon),
+            None if anon < speculated_from() => Err(Obstacle::Small(anon)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Default for Everywhere {
+    /// Nothing keeps it from anything.
+    fn default() -> Self {
+        Self { on: Ok(()), speculates: Ok(()), command: Ok(()) }
+    }
+}
+
+/// Whether the library speculates forks on this machine.
+pub(crate) fn speculates() -> Result<(), Obstacle> {
+    if !forkless_run::SPECULATES {
+        return Err(Obstacle::Machine("forks are left as they are on this architecture".to_owned()));
+    }
+    let machine = |what: &str, answer: std::io::Result<()>| {
+        answer.map_err(|error| Obstacle::Machine(format!("no {what} here ({error})")))
+    };
+    machine("syscall user dispatch", forkless_run::user_dispatch())?;
+    machine("/proc/self/mem", forkless_run::own_memory())
+}
+
+/// Whether the library comes into what a command starts, if the command is started under it.
+fn through_command(program: &OsStr) -> Result<(), Obstacle> {
+    let file = Path::new(program).file_name().unwrap_or_default();
+    // sudo(8), "SECURITY NOTES": variables of the loader are removed.
+    if ["sudo", "doas", "pkexec"].iter().any(|name| file == *name) {
+        return Err(Obstacle::Cleared(file.to_string_lossy().into_owned()));
+    }
+    forkless_run::preloadable_program(program).map_err(Obstacle::Command)
+}
+
+/// Programs whose children do something before their exec that others could notice. The results of
+/// `tests/commits/run.sh` have the reasons.
+fn known_act(exe: &str) -> Option<&'static str> {
+    Some(match exe.rsplit('/').next().unwrap_or_default() {
+        "zsh" | "zsh5" => "zsh's children write to a pipe of the shell before they execute a program",
+        "erl_child_setup" | "socat" => "its children read from their parent before they execute a program",
+        "expect" => "its children open a terminal before they execute a program",
+        _ => return None,
+    })
+}
+
+/// What decides about the library in a process, read while the process lives.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    /// The library is in it.
+    loaded: bool,
+    /// Why the library cannot be in it.
+    program: Option<ProgramError>,
+    /// Its environment switches the library off.
+    off: bool,
+    mappings: u64,
+    threads: u64,
+    /// Its user.
+    pub(crate) root: bool,
+    act: Option<&'static str>,
+    /// What the library counts in its tree. Open, since the file goes with the tree.
+    record: Option<File>,
+}
+
+impl Reach {
+    /// Without the reasons for which the library left forks as they are: each takes a descriptor.
+    pub(crate) fn without_reasons(self) -> Self {
+        Self { record: None, ..self }
+    }
+
+    /// `None` if the process is gone, or is another user's.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let maps = procfs::read(&format!("/proc/{pid}/maps")).filter(|maps| !maps.is_empty())?;
+        let exe = format!("/proc/{pid}/exe");
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut reach = Self {
+            program: forkless_run::preloadable_program(OsStr::new(&exe)).err(),
+            off: environment.split(|byte| *byte == 0).any(switches_off),
+            threads: procfs::threads_of(pid).unwrap_or(1),
+            root: procfs::is_roots(pid),
+            act: procfs::exe_of(pid).as_deref().and_then(known_act),
+            ..Self::default()
+        };
+        if is_secure(pid) {
+            reach.program = Some(ProgramError::SetId);
+        }
+        for line in maps.lines() {
+            reach.mappings += 1;
+            let Some(path) = line.find('/').map(|at| &line[at..]) else { continue };
+            reach.loaded |= forkless_run::names_library(path.as_bytes());
+            // The record's folder in memory, or in /tmp where there is no /dev/shm.
+            if reach.record.is_none()
+                && (path.starts_with("/dev/shm/forkless-") || path.starts_with("/tmp/forkless-"))
+            {
+                // Another file may be there by now: a FIFO would be waited for.
+                let mut options = OpenOptions::new();
+                options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+                reach.record = options.open(format!("/proc/{pid}/root{path}")).ok();
+            }
+        }
+        Some(reach)
+    }
+
+    /// What keeps the library from this program.
+    pub(crate) fn of_program(&self) -> Result<(), Obstacle> {
+        if self.loaded {
+            return Err(Obstacle::Loaded(self.reasons()));
+        }
+        if self.off {
+            return Err(Obstacle::Switched(Switch::Variable));
+        }
+        self.program.map_or(Ok(()), |why| Err(Obstacle::Program(why)))
+    }
+
+    /// What keeps the library from forks that copy `anon` bytes.
+    pub(crate) fn of_forks(&self, anon: u64) -> Result<(), Obstacle> {
+        self.of_program()?;
+        if anon < speculated_from() {
+            return Err(Obstacle::Small(anon));
+        }
+        if let Some(act) = self.act {
+            return Err(Obstacle::Acts(act));
+        }
+        // `costs_too_many_looks` of forkless-preload.
+        const USUAL: u64 = 128;
+        const PAGES_A_LOOK: u64 = 5;
+        if anon / 4096 < self.looks(USUAL) * PAGES_A_LOOK {
+            return Err(Obstacle::Mappings(self.mappings));
+        }
+        Ok(())
+    }
+
+    /// Mappings that a speculation looks at beside the usual ones: beside threads three times.
+    fn looks(&self, usual: u64) -> u64 {
+        self.mappings.saturating_sub(usual) * if self.threads > 1 { 3 } else { 1 }
+    }
+
+    /// The time that a speculation takes to look at the mappings, nanoseconds.
+    pub(crate) fn looking_ns(&self) -> f64 {
+        const EACH_NS: f64 = 400.0;
+        self.looks(0) as f64 * EACH_NS
+    }
+
+    fn reasons(&self) -> Vec<(String, u64)> {
+        let Some(record) = &self.record else { return Vec::new() };
+        let own = format!("/proc/self/fd/{}", record.as_raw_fd());
+        let Ok(report) = Report::read(Path::new(&own)) else { return Vec::new() };
+        let mut sums: Vec<(AbortReason, u64)> = Vec::new();
+        for (reason, count) in report.sites.into_iter().flat_map(|site| site.reasons) {
+            match sums.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, sum)) => *sum += u64::from(count),
+                None => sums.push((reason, u64::from(count))),
+            }
+        }
+        sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        sums.into_iter().map(|(reason, count)| (reason.to_string(), count)).collect()
+    }
+}
+
+/// Whether a variable of an environment is the switch that turns the library off.
+fn switches_off(variable: &[u8]) -> bool {
+    let value = variable.strip_prefix(forkless_run::SWITCH_VARIABLE.as_bytes());
+    value.and_then(|value| value.strip_prefix(b"=")).is_some_and(forkless_run::is_off)
+}
+
+/// Whether the kernel told the loader to ignore `LD_PRELOAD` (AT_SECURE, getauxval(3)).
+fn is_secure(pid: u32) -> bool {
+    const AT_SECURE: u64 = 23;
+    let auxiliary = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    auxiliary.chunks_exact(16).any(|pair| word(&pair[..8]) == AT_SECURE && word(&pair[8..]) != 0)
+}
+
+/// The quickest of at least three children took longer than the library lets one take. On a busy
+/// machine most wait for a processor, and that does not count.
+pub(crate) fn too_slow(quickest_ns: Option<f64>, children: u64) -> Result<(), Obstacle> {
+    match quickest_ns {
+        Some(ns) if children >= 3 && ns > limit_ns() as f64 => Err(Obstacle::Slow(ns as u64)),
+        _ => Ok(()),
+    }
+}
+
+/// The share of the forks that exec which the library would speculate at a call site, where
+/// `alone` other forks do not. After a child that works it pauses, for 4 forks, then for four times
+/// as many each time (`History` of forkless-speculate). The children are taken to come in no order.
+pub(crate) fn speculated_share(execs: u64, alone: u64) -> f64 {
+    const FIRST_PAUSE: f64 = 4.0;
+    const LONGEST: i32 = 5;
+    let works = alone as f64 / (execs + alone).max(1) as f64;
+    if works == 0.0 {
+        return 1.0;
+    }
+    // The chance that an abort follows so many others, times the pause that it brings.
+    let after = |aborts: i32| (1.0 - works) * works.powi(aborts) * FIRST_PAUSE * 4f64.powi(aborts);
+    let longest = works.powi(LONGEST) * FIRST_PAUSE * 4f64.powi(LONGEST);
+    let pause: f64 = (0..LONGEST).map(after).sum::<f64>() + longest;
+    1.0 / (1.0 + works * pause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_judged_by_the_librarys_own_rules() {
+        let own = Reach::of(std::process::id()).expect("our own process");
+        assert_eq!(own.of_program(), Ok(()));
+        assert_eq!(own.of_forks(1 << 20), Err(Obstacle::Small(1 << 20)));
+        assert!(own.mappings > 0 && own.threads > 0);
+        let many = Reach { mappings: 1128, threads: 1, ..Reach::default() };
+        assert_eq!(many.of_forks(16 << 20), Err(Obstacle::Mappings(1128)));
+        assert_eq!(many.of_forks(64 << 20), Ok(()));
+        let beside_threads = Reach { threads: 2, ..many };
+        assert_eq!(beside_threads.of_forks(50 << 20), Err(Obstacle::Mappings(1128)));
+        let loaded = Reach { loaded: true, off: true, ..Reach::default() };
+        assert_eq!(loaded.of_program(), Err(Obstacle::Loaded(Vec::new())));
+        assert!(Reach::of(1 << 23).is_none());
+        assert!(switches_off(b"FORKLESS=off") && !switches_off(b"FORKLESS=on") && !switches_off(b"FORKLESS"));
+    }
+
+    #[test]
+    fn a_command_that_keeps_the_library_out_is_known() {
+        assert!(matches!(through_command(OsStr::new("/usr/bin/sudo")), Err(Obstacle::Cleared(_))));
+        assert_eq!(through_command(OsStr::new("sh")), Ok(()));
+        assert_eq!(through_command(OsStr::new("/nonexistent")), Ok(()), "its exec says so");
+    }
+
+    #[test]
+    fn children_that_work_make_the_library_pause() {
+        assert_eq!(speculated_share(10, 0), 1.0);
+        let share = |alone| speculated_share(100, alone);
+        assert!((0.9..1.0).contains(&share(2)), "{}", share(2));
+        assert!(share(10) < share(5) && share(100) < 0.1, "{}", share(100));
+        let worker = speculated_share(0, 100);
+        assert!(worker > 0.0 && worker < 0.001, "{worker}");
+    }
+
+    #[test]
+    fn one_slow_child_proves_nothing() {
+        assert!(
+            too_slow(Some(9e7), 1).is_ok() && too_slow(None, 9).is_ok() && too_slow(Some(1e6), 9).is_ok()
+        );
+        assert_eq!(too_slow(Some(9e7), 3), Err(Obstacle::Slow(90_000_000)));
+    }
+}

@@ -1,0 +1,92 @@
+#!/bin/bash
+# packaging/release.sh OUTPUT TARGET-FOLDER [--no-test] [TRIPLE...]: every artefact of a release in one folder, each
+# tested. `./x release` calls it, and installs what it needs.
+set -euo pipefail
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+root=$(dirname "$here")
+output=$(realpath -m "$1") target=$(realpath -m "$2")
+shift 2
+tested=1
+if [ "${1-}" = --no-test ]; then
+	tested=
+	shift
+fi
+triples=("$@")
+native=x86_64-unknown-linux-gnu
+[ ${#triples[@]} -gt 0 ] || triples=("$native" x86_64-unknown-linux-musl aarch64-unknown-linux-gnu)
+version=$("$here/version.sh")
+export CARGO_TARGET_DIR=$target
+# The places of this machine stay out of what is built: the same tree gives the same bytes anywhere.
+sysroot=$(rustc --print sysroot)
+RUSTFLAGS="--remap-path-prefix=$root=/usr/src/forkless-$version --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/usr/src/cargo"
+export RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sysroot=/usr/src/rust --remap-path-prefix=$target=/usr/src/target"
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+# Its symbols are wanted here; stage.sh takes them out.
+export CARGO_PROFILE_PRELOAD_STRIP=none
+umask 022
+mkdir -p "$output"
+rm -f "$output"/*.{tar.gz,deb,crate,json} "$output/SHA256SUMS"
+
+# Builds for one target into $target/TRIPLE/built.
+build() { # TRIPLE
+	local packages=(--package forkless-cli) built=$target/$1/built
+	cd "$root"
+	[[ $1 == *-musl ]] || packages+=(--package forkless-capi)
+	cargo build --release --locked --target "$1" "${packages[@]}"
+	mkdir -p "$built"
+	install "$target/$1/release/forkless" "$built/forkless"
+	# Linked against nothing: glibc's serves musl.
+	local of=${1/musl/gnu}
+	cargo build --profile preload --locked --package forkless-preload --target "$of"
+	install "$target/$of/preload/libforkless_preload.so" "$built/"
+	[[ $1 == *-musl ]] || "$here/link.sh" "$target/$1/release/libforkless_capi.a" "$built"
+}
+
+mkdir -p "$target"
+env -u RUSTFLAGS CARGO_TARGET_DIR="$target/tools" cargo run --quiet --locked --package xtask --manifest-path "$root/Cargo.toml" -- notices >"$target/notices"
+export NOTICES=$target/notices
+
+for triple in "${triples[@]}"; do
+	case $triple in aarch64-*) export TOOLS=aarch64-linux-gnu- ;; *) unset TOOLS ;; esac
+	echo "== $triple"
+	build "$triple"
+	# Pages and completions come from a command that runs here.
+	case $triple in aarch64-*) GENERATOR=$target/$native/built/forkless ;; *) GENERATOR=$target/$triple/built/forkless ;; esac
+	export GENERATOR
+	"$here/tarball.sh" "$target/$triple/built" "$triple" "$output"
+done
+unset TOOLS GENERATOR
+
+if [ -e "$target/$native/built/forkless" ]; then
+	echo "== Debian packages"
+	"$here/deb.sh" "$target/$native/built" "$output"
+fi
+
+echo "== source and crates"
+# From an export, without the history: cargo would write the commit into the crates, and only a clone has one.
+source=$target/source
+rm -rf "$source" "$target/crates"
+mkdir -p "$source/forkless-$version"
+"$here/files.sh" | tar --create -C "$root" --null --no-recursion --files-from=- | tar -x -C "$source/forkless-$version"
+"$here/archive.sh" "$output/forkless-$version.tar.gz" "$source" "forkless-$version"
+(
+	cd "$source/forkless-$version"
+	unset RUSTFLAGS
+	published=()
+	for manifest in crates/*/Cargo.toml; do
+		grep -q '^publish = false' "$manifest" || published+=(--package "$(basename "$(dirname "$manifest")")")
+	done
+	# What a crate needs of the others is taken from the same run.
+	cargo package "${published[@]}" --locked --no-verify --quiet --target-dir "$target/crates"
+)
+cp "$target"/crates/package/*-"$version".crate "$output/"
+rm -rf "$source"
+
+env -u RUSTFLAGS CARGO_TARGET_DIR="$target/tools" cargo run --quiet --locked --package xtask -- sbom >"$output/forkless-$version.cdx.json"
+(cd "$output" && find . -maxdepth 1 -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- >"$target/sums" && mv "$target/sums" SHA256SUMS)
+
+if [ -n "$tested" ]; then
+	echo "== tests"
+	"$here/test.sh" "$output" "$target"
+fi
+echo "$output: $(wc -l <"$output/SHA256SUMS") artefacts, SHA256SUMS"
