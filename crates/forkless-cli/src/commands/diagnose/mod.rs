@@ -9,6 +9,7 @@ mod json;
 mod live;
 mod log;
 mod origins;
+mod pictures;
 mod pprof;
 mod remedy;
 mod serve;
