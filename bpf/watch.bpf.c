@@ -215,7 +215,8 @@ INLINE int stack_allowed(u64 now)
 	return 1;
 }
 
-/* Not inlined: it is called from several programs and is the largest part of each. */
+/* Not inlined: it is called from several programs and is the largest part of each. Returns whether
+ * the rate had no room. */
 static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 fp, u64 lr, u32 class)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -226,7 +227,7 @@ static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 f
 		return 0;
 	if (!stack_allowed(now)) {
 		COUNT(stacks_skipped);
-		return 0;
+		return 1;
 	}
 	s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
 	if (!s) {
@@ -281,14 +282,20 @@ INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 {
 	u64 *seen = bpf_map_lookup_elem(&sites, site);
 	u64 count = 1;
+	int skipped = 0;
 
 	if (seen)
 		count = __sync_fetch_and_add(seen, 1) + 1;
-	else
-		bpf_map_update_elem(&sites, site, &count, UPDATE_ANY);
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
-		send_stack(site, sp, fp, lr, CLASS_CREATION);
+		skipped = send_stack(site, sp, fp, lr, CLASS_CREATION);
+	/* Without room for its stack the call is not counted, and the next one is in its place:
+	 * beside many short programs a place would have no stack until its count has doubled. */
+	count -= skipped;
+	if (!seen)
+		bpf_map_update_elem(&sites, site, &count, UPDATE_ANY);
+	else if (skipped)
+		__sync_fetch_and_sub(seen, 1);
 }
 
 /* ---- creations ------------------------------------------------------------- */

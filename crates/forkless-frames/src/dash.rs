@@ -146,6 +146,31 @@ fn loads(code: &[u8], start: u64) -> Vec<Load> {
 mod tests {
     use super::*;
 
+    /// Its code is read, too, for the place of the line.
+    #[test]
+    fn a_process_that_lies_gets_an_answer() {
+        crate::lies::tell(|_, memory, lies| {
+            let mut code = memory.bytes(lies.start, lies.end - lies.start, LARGEST)?;
+            // Beginnings of instructions, with what is there behind them.
+            for (at, byte) in code.iter_mut().enumerate() {
+                *byte = match at % 16 {
+                    0 => 0x48,
+                    1 if *byte & 1 == 0 => 0x8d,
+                    1 => 0x8b,
+                    2 => 0x05 | *byte & 0x38,
+                    _ => *byte,
+                };
+            }
+            let script = || "a.sh".to_owned();
+            for load in loads(&code, lies.start) {
+                drop(Dash { lineno: load.address, script: script() }.frames(memory));
+            }
+            let frames = Dash { lineno: lies.start, script: script() }.frames(memory)?;
+            assert_eq!(frames.len(), 1);
+            Ok(frames)
+        });
+    }
+
     #[test]
     fn the_script_is_the_first_argument_that_is_no_option() {
         let of = |line: &str| script(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, add_needing};
+use crate::support::{FORKLESS, add_needing, find, fixture, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn(), &str); 10] = [
+    let tests: [(&str, fn(), &str); 17] = [
         ("lines::of_python", || both("python3", "sites.py"), "python3"),
         ("lines::of_perl", || both("perl", "sites.pl"), "perl"),
         ("lines::of_ruby", || both("ruby", "sites.rb"), "ruby"),
@@ -23,8 +23,104 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("lines::of_cpp", || compiled("c++", &["-O2", "-g", "-std=c++17"], "sites.cpp"), "c++"),
         ("lines::of_rust", || compiled("rustc", &["-O", "-g"], "sites.rs"), "rustc"),
         ("lines::of_debug_information_apart", apart, "objcopy"),
+        ("lines::of_a_program_behind_wrappers", behind_wrappers, "cc"),
+        ("lines::of_a_script_behind_wrappers", script_behind_wrappers, "python3"),
+        ("lines::of_a_program_in_a_container", in_a_container, "objcopy"),
+        ("lines::of_a_script_in_a_container", script_in_a_container, "python3"),
+        ("lines::by_perf_events", by_perf_events, "python3"),
+        ("lines::of_java_by_its_perf_map", java, "jcmd"),
+        ("lines::of_a_program_whose_file_was_replaced", replaced, "cc"),
     ];
     add_needing(trials, &tests);
+}
+
+/// Another program is at its path by the time of its first fork.
+fn replaced() {
+    let program = compile("cc", &["-O2", "-g", "-fno-inline-functions"], "sites.c");
+    let other = program.with_file_name("other");
+    fs::copy(compile("cc", &["-O0", "-g"], "sites.c"), &other).expect("our own folder");
+    let line = r#"exec 3<"$0"; mv "$1" "$0"; exec /proc/self/fd/3"#;
+    let command = ["sh".as_ref(), "-c".as_ref(), line.as_ref(), program.as_os_str(), other.as_os_str()];
+    check(&command, "sites.c");
+}
+
+/// Methods have names, and no lines.
+fn java() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sites-java");
+    fs::create_dir_all(&folder).expect("our own folder");
+    let compiler = Command::new("javac").arg("-d").arg(&folder).arg(source("Sites.java")).status();
+    if !compiler.is_ok_and(|status| status.success()) {
+        return skip("no javac");
+    }
+    let options = [
+        // Its other ways share memory.
+        "-Djdk.lang.Process.launchMechanism=FORK",
+        "-XX:+PreserveFramePointer",
+        // Everything is compiled, and fast.
+        "-Xcomp",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:CompileCommand=quiet",
+        "-XX:CompileCommand=dontinline,Sites::*",
+        "-cp",
+    ];
+    let java = [OsStr::new("java")].into_iter().chain(options.map(OsStr::new));
+    let command: Vec<&OsStr> = java.chain([folder.as_ref(), "Sites".as_ref()]).collect();
+    let report = report(&[], &command);
+    let found = places(&report);
+    for method in ["void Sites.first() (perf-", "void Sites.second() (perf-"] {
+        assert!(found.iter().any(|place| place.starts_with(method)), "{found:?}: {report:#}");
+    }
+    assert!(!found.iter().any(|place| place.contains("ProcessBuilder")), "{found:?}: {report:#}");
+}
+
+/// Starts a program in each way that people do.
+fn each_wrapper(program: &[&str], name: &str) {
+    let (start, exec) = (fixture("start.sh"), format!("exec {}", program.join(" ")));
+    let ways: [&[&str]; 4] =
+        [&[&start], &["env", "A=1", "nohup"], &["su", "-s", "/bin/sh", "-c"], &["sudo", "-n"]];
+    for way in ways {
+        if find(way[0]).is_none() && way[0] != start {
+            skip(format!("no {}", way[0]));
+            continue;
+        }
+        let rest: &[&str] = if way.ends_with(&["-c"]) { &[&exec] } else { program };
+        let command: Vec<&OsStr> = way.iter().chain(rest).map(OsStr::new).collect();
+        check(&command, name);
+    }
+}
+
+fn behind_wrappers() {
+    let program = compile("cc", &["-O2", "-g"], "sites.c");
+    each_wrapper(&[&program.to_string_lossy()], "sites.c");
+}
+
+fn script_behind_wrappers() {
+    // su and sudo may have another PATH.
+    let python = find("python3").expect("needed");
+    each_wrapper(&[&python.to_string_lossy(), &source("sites.py").to_string_lossy()], "sites.py");
+}
+
+/// The symbols are in the container, where this machine's own root has none.
+fn in_a_container() {
+    let program = compile("cc", &["-O1", "-g", "-Wl,--build-id"], "sites.c");
+    strip(&program);
+    check(&[fixture("container.sh").as_ref(), program.as_ref()], "sites.c");
+}
+
+fn script_in_a_container() {
+    check(&[fixture("container.sh").as_ref(), "python3".as_ref(), source("sites.py").as_ref()], "sites.py");
+}
+
+fn by_perf_events() {
+    let program = compile("cc", &["-O2", "-g"], "sites.c");
+    check_in(&["--tier", "perf"], &[program.as_os_str()], "sites.c");
+    for (interpreter, name) in [("python3", "sites.py"), ("perl", "sites.pl"), ("bash", "sites.bash")] {
+        if find(interpreter).is_none() {
+            skip(format!("no {interpreter}"));
+            continue;
+        }
+        check_in(&["--tier", "perf"], &[interpreter.as_ref(), source(name).as_os_str()], name);
+    }
 }
 
 /// A program of these fixtures.
@@ -53,10 +149,8 @@ fn compiled(compiler: &str, options: &[&str], name: &str) {
     check(&[compile(compiler, options, name).as_os_str()], name);
 }
 
-/// Debug information in a file of its own, found by its name, and then by the build id. Without
-/// it, the finding says so.
-fn apart() {
-    let program = compile("cc", &["-O2", "-g", "-Wl,--build-id"], "sites.c");
+/// Puts a program's debug information into a file of its own.
+fn strip(program: &Path) -> PathBuf {
     let debug = program.with_extension("debug");
     let objcopy = |options: &[&OsStr]| {
         let status = Command::new("objcopy").args(options).status().expect("found");
@@ -65,12 +159,20 @@ fn apart() {
     let link = format!("--add-gnu-debuglink={}", debug.display());
     objcopy(&["--only-keep-debug".as_ref(), program.as_ref(), debug.as_ref()]);
     objcopy(&["--strip-all".as_ref(), link.as_ref(), program.as_ref()]);
+    debug
+}
+
+/// Debug information in a file of its own, found by its name. Without
+/// it, the finding says so.
+fn apart() {
+    let program = compile("cc", &["-O2", "-g", "-Wl,--build-id"], "sites.c");
+    let debug = strip(&program);
     check(&[program.as_os_str()], "sites.c");
 
     // The file of another program: its build id is not this one's.
     let other = compile("cc", &["-O1", "-g", "-Wl,--build-id"], "sites.c");
     fs::copy(other, &debug).expect("our own folder");
-    let report = report(&[program.as_os_str()]);
+    let report = report(&[], &[program.as_os_str()]);
     let found = lines(&report, "sites.c");
     assert_eq!(found, Vec::<String>::new(), "{report:#}");
     let said = report.to_string();
@@ -93,9 +195,10 @@ fn both(interpreter: &str, name: &str) {
     check(&[interpreter.as_ref(), source(name).as_os_str()], name);
 }
 
-fn report(command: &[&OsStr]) -> Value {
+fn report(flags: &[&str], command: &[&OsStr]) -> Value {
     let output = Command::new(FORKLESS)
         .args(["diagnose", "--json", "--min-share", "0"])
+        .args(flags)
         .arg("--")
         .args(command)
         .stdin(Stdio::null())
@@ -105,8 +208,8 @@ fn report(command: &[&OsStr]) -> Value {
     serde_json::from_slice(&output.stdout).expect(&messages)
 }
 
-/// The lines of a file that a report has found.
-fn lines(report: &Value, name: &str) -> Vec<String> {
+/// All places that a report names.
+fn places(report: &Value) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for finding in report["findings"].as_array().expect("a list") {
         let place = finding["place"].as_str().unwrap_or_default();
@@ -119,6 +222,12 @@ fn lines(report: &Value, name: &str) -> Vec<String> {
             }
         }
     }
+    found
+}
+
+/// The lines of a file that a report has found.
+fn lines(report: &Value, name: &str) -> Vec<String> {
+    let mut found = places(report);
     // A wrapper script's own forks are found as well, with their lines.
     found.retain(|line| line.contains(&format!("({name}:")));
     found.sort();
@@ -127,7 +236,11 @@ fn lines(report: &Value, name: &str) -> Vec<String> {
 }
 
 fn check(command: &[&OsStr], name: &str) {
-    let report = report(command);
+    check_in(&[], command, name);
+}
+
+fn check_in(flags: &[&str], command: &[&OsStr], name: &str) {
+    let report = report(flags, command);
     let (marked, found) = (marked(&source(name)), lines(&report, name));
     let wrong: Vec<&String> = found.iter().filter(|line| !marked.contains(line)).collect();
     assert!(wrong.is_empty(), "{wrong:?}: {report:#}");

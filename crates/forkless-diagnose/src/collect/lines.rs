@@ -17,6 +17,7 @@ use super::origins::OriginKey;
 use crate::creation::Creation;
 use crate::event::StackTop;
 use crate::procfs;
+use crate::ring::CLASS_CREATION;
 use crate::stack::Frame;
 
 /// Stacks that wait to be read. One that waits for long is read too late.
@@ -65,7 +66,7 @@ type Placed = (OriginKey, Vec<Frame>);
 impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
     pub(super) fn look(&mut self, stack: &StackTop) {
-        if !creates(i64::from(stack.site.nr)) {
+        if stack.class != CLASS_CREATION {
             return;
         }
         if self.reading.is_none() {

@@ -171,6 +171,11 @@ impl Finding {
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
         let place = self.place().filter(|place| place.line.is_none())?;
+        if place.module.ends_with("/libjava.so") {
+            let how =
+                "run java with -XX:+PreserveFramePointer, and jcmd PID Compiler.perfmap before the watch";
+            return Some(evidence("the method of the place", format!("not known: {how}")));
+        }
         let why = match place.no_line? {
             NoLine::NotInstalled => {
                 "no debug information: build it with -g, or install its package of symbols (-dbgsym, -debuginfo)"

@@ -40,7 +40,7 @@ impl DebugLink {
     }
 
     /// The separate file of `module`, a path below `root`. Without a root it is this process's.
-    pub(super) fn find(&self, module: &Path, root: Option<&File>) -> Option<File> {
+    pub(super) fn find(&self, module: &Path, root: Option<&Root>) -> Option<File> {
         let by_id = self.build_id.as_deref().and_then(|id| {
             let (first, rest) = id.split_first()?;
             let file = format!("/usr/lib/debug/.build-id/{first:02x}/{}.debug", hexadecimal(rest));
@@ -53,7 +53,7 @@ impl DebugLink {
         });
         by_id.into_iter().chain(by_name.flatten()).find_map(|path| {
             // Packages of symbols may be installed outside of the container only.
-            let inside = root.and_then(|root| open_below(root, &path)).filter(|file| self.is_of(file));
+            let inside = root.and_then(|root| root.open(&path)).filter(|file| self.is_of(file));
             inside.or_else(|| open(&path).filter(|file| self.is_of(file)))
         })
     }
@@ -95,14 +95,6 @@ pub(super) fn open(path: impl AsRef<Path>) -> Option<File> {
     file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
-/// The same below another root, whose links lead nowhere else.
-fn open_below(root: &File, path: &Path) -> Option<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(openat2(root, path, flags, Mode::empty(), resolve).ok()?);
-    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
-}
-
 /// Device and inode of a process's root, if it is not ours.
 pub(super) fn other_root(pid: u32) -> Option<(u64, u64)> {
     let id = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -110,10 +102,34 @@ pub(super) fn other_root(pid: u32) -> Option<(u64, u64)> {
     (Some(theirs) != id("/")).then_some(theirs)
 }
 
-/// The root of a process. It stays when the process has ended.
-pub(super) fn open_root(pid: u32) -> Option<File> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Some(File::from(openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?))
+/// A root that is not ours. It stays when the process has ended.
+#[derive(Debug)]
+pub(super) struct Root {
+    folder: File,
+    /// Where it is in its mount namespace: under chroot(2) the paths of mappings begin with that.
+    path: PathBuf,
+}
+
+impl Root {
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        let link = format!("/proc/{pid}/root");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = File::from(openat(CWD, &link, flags, Mode::empty()).ok()?);
+        Some(Self { folder, path: std::fs::read_link(link).ok()? })
+    }
+
+    /// The path of a mapping as the process has it.
+    pub(super) fn inside(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.path).map_or_else(|_| path.to_owned(), |below| Path::new("/").join(below))
+    }
+
+    /// Opens a file, and nothing else. Links lead nowhere else.
+    pub(super) fn open(&self, path: &Path) -> Option<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let file = File::from(openat2(&self.folder, path, flags, Mode::empty(), resolve).ok()?);
+        file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
+    }
 }
 
 #[cfg(test)]

@@ -631,4 +631,30 @@ mod tests {
         }
         assert_eq!(DebugInfo::read(&file).map(drop), Err(NoLine::Broken));
     }
+
+    /// Of this test's own file: some 50 MB of debug information.
+    #[test]
+    #[ignore = "a measurement: cargo test --release -p forkless-diagnose --lib -- --ignored what_a_line --nocapture"]
+    fn what_a_line_costs() {
+        let file = File::open("/proc/self/exe").expect("our own");
+        let parts = elf::parts(&file, &[".symtab", ".strtab"]).expect("an ELF file");
+        let elf = object::File::parse(&*parts).expect("an ELF file");
+        let functions = object::Object::symbols(&elf)
+            .filter(|symbol| object::ObjectSymbol::kind(symbol) == object::SymbolKind::Text)
+            .map(|symbol| object::ObjectSymbol::address(&symbol));
+        let addresses: Vec<u64> = functions.step_by(97).take(100).collect();
+        let begin = cpu_time();
+        let mut debug = DebugInfo::read(&file).expect("it has some");
+        let read = cpu_time();
+        let first = debug.find(addresses[0]).is_ok();
+        let units = cpu_time();
+        let found = addresses[1..].iter().filter(|address| debug.find(**address).is_ok()).count();
+        let each = (cpu_time() - units) / 99;
+        println!(
+            "{} MB read in {:?}, the first line {first} in {:?}, then {found} of 99 in {each:?} each",
+            debug.size() >> 20,
+            read - begin,
+            units - read,
+        );
+    }
 }

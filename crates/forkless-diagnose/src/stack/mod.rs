@@ -14,19 +14,21 @@ mod dwarf;
 mod elf;
 mod maps;
 mod module;
+mod perf_map;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use framehop::{CacheNative, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _, UnwinderNative};
 use serde::Serialize;
 
+use self::debug_file::Root;
 pub(crate) use self::dwarf::NoLine;
 use self::dwarf::SourceFrame;
 use self::maps::MapsLine;
 use self::module::MappedFile;
+use self::perf_map::PerfMap;
 use crate::creation::Place;
 use crate::event::StackTop;
 
@@ -78,7 +80,8 @@ impl Frame {
     pub(crate) fn is_of_library(&self) -> bool {
         const FOLDERS: &[&str] =
             &["/rustlib/src/", "/.cargo/registry/", "/cargo/registry/src/", "/usr/include/", "/include/c++/"];
-        const MODULES: &[&str] = &["libstdc++.so", "libgcc_s.so", "libc++.so", "libforkless"];
+        const MODULES: &[&str] =
+            &["libstdc++.so", "libgcc_s.so", "libc++.so", "libforkless", "libjava.so", "libjvm.so"];
         const NAMES: &[&str] =
             &["std::", "core::", "alloc::", "__gnu_cxx::", "__rust_", "forkless::", "forkless_child::"];
         let is_in = |file: &String| {
@@ -92,6 +95,12 @@ impl Frame {
             || self.file.as_ref().is_some_and(is_in)
             || MODULES.iter().any(|name| module.starts_with(name))
             || NAMES.iter().any(|name| function.starts_with(name))
+            || self.is_compiled() && is_of_java(function)
+    }
+
+    /// Whether it is code of a run-time compiler, named by its map.
+    fn is_compiled(&self) -> bool {
+        self.module.starts_with("/tmp/perf-") && self.module.ends_with(".map")
     }
 
     /// Whether it is code of a shared library.
@@ -99,6 +108,15 @@ impl Frame {
         let file = self.module.rsplit('/').next().unwrap_or_default();
         file.ends_with(".so") || file.contains(".so.")
     }
+}
+
+/// Whether a name in a perf map is Java's own code: its library, or parts of the virtual machine,
+/// which are no methods.
+fn is_of_java(name: &str) -> bool {
+    let method = name.split('(').next().unwrap_or_default();
+    let method = method.rsplit(' ').next().unwrap_or_default();
+    ["java.", "javax.", "jdk.", "sun."].iter().any(|package| method.starts_with(package))
+        || ["Interpreter", "StubRoutines", "Stub Generator"].iter().any(|part| name.starts_with(part))
 }
 
 impl std::fmt::Display for Frame {
@@ -133,6 +151,8 @@ struct Mapping {
 struct Process {
     start_ticks: u64,
     mappings: Vec<Mapping>,
+    /// If a run-time compiler has put code into its memory.
+    compiled: Option<Arc<PerfMap>>,
     tables: Mutex<Option<Tables>>,
 }
 
@@ -148,7 +168,9 @@ impl Process {
         fn files(process: &Process) -> impl Iterator<Item = &MapsLine> {
             process.mappings.iter().map(|mapping| &mapping.map).filter(|map| map.inode != 0)
         }
-        self.start_ticks == other.start_ticks && files(self).eq(files(other))
+        self.start_ticks == other.start_ticks
+            && self.compiled.is_some() == other.compiled.is_some()
+            && files(self).eq(files(other))
     }
 }
 
@@ -157,6 +179,7 @@ struct Tables {
     unwinder: UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
     placed: Vec<Placed>,
+    compiled: Option<Arc<PerfMap>>,
 }
 
 /// A module in its place.
@@ -183,7 +206,7 @@ pub struct Unwinder {
     /// that failed in one process may open in the next.
     modules: HashMap<(String, u64), Arc<MappedFile>>,
     /// By device and inode: the roots of processes that have another than ours.
-    roots: HashMap<(u64, u64), Arc<File>>,
+    roots: HashMap<(u64, u64), Arc<Root>>,
 }
 
 const MAX_PROCESSES: usize = 256;
@@ -250,17 +273,20 @@ impl Unwinder {
             let file = self.file(pid, &map, root.as_ref());
             mappings.push(Mapping { map, file });
         }
+        let is_compiled = |mapping: &Mapping| mapping.map.inode == 0 && !mapping.map.path.starts_with("[v");
+        let compiled =
+            mappings.iter().any(is_compiled).then(|| PerfMap::of(pid, root)).flatten().map(Arc::new);
         // Read last: the files are what vanishes first.
         let start_ticks = crate::procfs::start_ticks(pid).unwrap_or(0);
-        Some(Process { start_ticks, mappings, tables: Mutex::new(None) })
+        Some(Process { start_ticks, mappings, compiled, tables: Mutex::new(None) })
     }
 
-    fn root(&mut self, pid: u32) -> Option<Arc<File>> {
+    fn root(&mut self, pid: u32) -> Option<Arc<Root>> {
         let id = debug_file::other_root(pid)?;
         if let Some(known) = self.roots.get(&id) {
             return Some(Arc::clone(known));
         }
-        let root = Arc::new(debug_file::open_root(pid)?);
+        let root = Arc::new(Root::of(pid)?);
         if self.roots.len() >= MAX_ROOTS {
             self.roots.clear();
         }
@@ -268,7 +294,7 @@ impl Unwinder {
         Some(root)
     }
 
-    fn file(&mut self, pid: u32, map: &MapsLine, root: Option<&Arc<File>>) -> Option<Arc<MappedFile>> {
+    fn file(&mut self, pid: u32, map: &MapsLine, root: Option<&Arc<Root>>) -> Option<Arc<MappedFile>> {
         if map.inode == 0 {
             return None;
         }
@@ -291,7 +317,7 @@ impl Sighting {
     pub fn frames(&self) -> Vec<Frame> {
         let Self { stack, process } = self;
         let mut tables = process.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let tables = tables.get_or_insert_with(|| Tables::of(&process.mappings));
+        let tables = tables.get_or_insert_with(|| Tables::of(process));
         let mut read = |address: u64| {
             let at = usize::try_from(address.checked_sub(stack.sp).ok_or(())?).map_err(drop)?;
             let word = stack.top.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
@@ -328,10 +354,10 @@ fn registers(stack: &StackTop) -> UnwindRegsNative {
 }
 
 impl Tables {
-    fn of(mappings: &[Mapping]) -> Self {
-        let mut tables =
-            Self { unwinder: UnwinderNative::new(), cache: CacheNative::new(), placed: Vec::new() };
-        for Mapping { map, file } in mappings {
+    fn of(process: &Process) -> Self {
+        let (unwinder, cache, placed) = (UnwinderNative::new(), CacheNative::new(), Vec::new());
+        let mut tables = Self { unwinder, cache, placed, compiled: process.compiled.clone() };
+        for Mapping { map, file } in &process.mappings {
             let module = file.as_ref().and_then(|file| file.module());
             let bias = module
                 .and_then(|module| Some(map.range.start.wrapping_sub(module.address_of(map.offset)?)))
@@ -347,9 +373,16 @@ impl Tables {
 
     /// The function at an address, behind those that are inlined into it there.
     fn name(&self, address: u64) -> Vec<Frame> {
-        let Some(placed) = self.placed.iter().find(|placed| placed.range.contains(&address)) else {
-            return Vec::new();
-        };
+        let placed = self.placed.iter().find(|placed| placed.range.contains(&address));
+        // A run-time compiler's memory grows, and the mappings of its first stack are kept.
+        if placed.is_none_or(|placed| placed.file.is_none())
+            && let Some(compiled) = &self.compiled
+            && let Some((function, offset)) = compiled.find(address)
+        {
+            let module = compiled.path().to_string_lossy().into_owned();
+            return vec![Frame { function: Some(function), offset, module, ..Frame::default() }];
+        }
+        let Some(placed) = placed else { return Vec::new() };
         let in_file = address.wrapping_sub(placed.bias);
         let module = placed.file.as_ref().and_then(|file| file.module());
         let found = module.and_then(|module| module.symbols.find(in_file));
@@ -429,6 +462,36 @@ mod tests {
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
         assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
+    }
+
+    #[test]
+    fn the_code_of_libraries_is_not_the_users() {
+        let frame = |function: &str, module: &str, file: Option<&str>| Frame {
+            function: Some(function.to_owned()),
+            module: module.to_owned(),
+            file: file.map(str::to_owned),
+            ..Frame::default()
+        };
+        let of_libraries = [
+            frame("fork", "/usr/lib/libc.so.6", None),
+            frame("<std::sys::process::Command>::do_fork", "/srv/app", None),
+            frame("call", "/srv/app", Some("/rustc/5980/library/core/src/ops/function.rs")),
+            frame("operator()", "/srv/app", Some("/usr/include/c++/12/bits/std_function.h")),
+            frame("java.lang.Process java.lang.ProcessBuilder.start()", "/tmp/perf-7.map", None),
+            frame("Interpreter", "/tmp/perf-7.map", None),
+        ];
+        for frame in of_libraries {
+            assert!(frame.is_of_library(), "{frame}");
+        }
+        let of_the_user = [
+            frame("main", "/srv/app", Some("/srv/app/main.rs")),
+            frame("<app::Shop as core::ops::Drop>::drop", "/srv/app", None),
+            frame("java.lang.String shop.Order.print(java.lang.String)", "/tmp/perf-7.map", None),
+            frame("Interpreter", "/srv/app", None),
+        ];
+        for frame in of_the_user {
+            assert!(!frame.is_of_library(), "{frame}");
+        }
     }
 
     #[test]

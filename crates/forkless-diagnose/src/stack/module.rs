@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use framehop::{ExplicitModuleSectionInfo, Module};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
-use super::debug_file::{self, BUILD_ID, DebugLink};
+use super::debug_file::{self, BUILD_ID, DebugLink, Root};
 use super::dwarf::{DebugInfo, NoLine, SourceFrame};
 use super::elf;
 use super::maps::MapsLine;
@@ -22,9 +22,10 @@ use crate::symbol::Symbols;
 #[derive(Debug)]
 pub(super) struct MappedFile {
     file: File,
+    /// As the process has it.
     path: PathBuf,
     /// The process's root, if it is not ours.
-    root: Option<Arc<File>>,
+    root: Option<Arc<Root>>,
     read: OnceLock<Option<ModuleFile>>,
     debug: Mutex<Option<Result<DebugInfo, NoLine>>>,
 }
@@ -33,16 +34,20 @@ impl MappedFile {
     /// Opens the file behind a mapping. First through the process: map_files (also for deleted
     /// files and containers), then the path below its root. If the process is gone, the same path
     /// here, if it is the same file.
-    pub(super) fn open(pid: u32, map: &MapsLine, root: Option<Arc<File>>) -> Option<Self> {
+    pub(super) fn open(pid: u32, map: &MapsLine, root: Option<Arc<Root>>) -> Option<Self> {
         let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", map.range.start, map.range.end);
-        let path = map.path.trim_end_matches(" (deleted)");
+        let path = Path::new(map.path.trim_end_matches(" (deleted)"));
+        let inside = root.as_deref().map_or_else(|| path.to_owned(), |root| root.inside(path));
+        let by_root = || match &root {
+            Some(root) => root.open(&inside),
+            None => debug_file::open(format!("/proc/{pid}/root{}", path.display())),
+        };
         // By now another file may be at the path.
         let is_mapped = |file: &File| file.metadata().is_ok_and(|found| found.ino() == map.inode);
         let file = debug_file::open(exact)
-            .or_else(|| debug_file::open(format!("/proc/{pid}/root{path}")).filter(is_mapped))
+            .or_else(|| by_root().filter(is_mapped))
             .or_else(|| debug_file::open(path).filter(|file| is_the_file_of(file, map)))?;
-        let (path, read, debug) = (PathBuf::from(path), OnceLock::new(), Mutex::new(None));
-        Some(Self { file, path, root, read, debug })
+        Some(Self { file, path: inside, root, read: OnceLock::new(), debug: Mutex::new(None) })
     }
 
     /// The contents that are kept; `None` if it is no ELF file. Takes milliseconds the first time.
@@ -143,7 +148,7 @@ impl Segment {
 }
 
 impl ModuleFile {
-    fn read(opened: &File, path: &Path, root: Option<&File>) -> Option<Self> {
+    fn read(opened: &File, path: &Path, root: Option<&Root>) -> Option<Self> {
         let data = elf::parts(opened, PARTS).ok()?;
         let file = object::File::parse(&*data).ok()?;
         let section = |name: &str| {
