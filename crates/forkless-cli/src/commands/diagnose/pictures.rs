@@ -114,6 +114,9 @@ fn overview(report: &DiagnosisReport) -> Markup {
     }
 }
 
+/// A creation: beginning, cost, lane, program, caller, child, started or -1, outcome.
+type Row = (f64, f64, usize, usize, u32, u32, i64, usize);
+
 /// What the script draws. Times are microseconds since the beginning of the watch.
 #[derive(Serialize)]
 struct Data<'r> {
@@ -122,8 +125,7 @@ struct Data<'r> {
     programs: Vec<&'r str>,
     started: Vec<&'r str>,
     outcomes: Vec<&'r str>,
-    /// Beginning, cost, lane, program, caller, child, started or -1, outcome.
-    seen: Vec<(f64, f64, usize, usize, u32, u32, i64, usize)>,
+    seen: Vec<Row>,
 }
 
 /// The numbers of names, in the order of their first use.
