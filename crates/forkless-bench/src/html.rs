@@ -44,10 +44,13 @@ fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {
     html! {
         h1 id={ "suite-" (index) } { (title(suite)) }
         @for (_, plot) in &plots { (plot) }
+        @if plots.iter().any(|(metric, _)| metric.over_memory) {
+            p.legend { "dot: median; upright line with ends: its 95 % interval; the boxes choose lines" }
+        }
         @if plots.iter().any(|(metric, _)| !metric.over_memory) {
             p.legend {
-                "dot: median; thick line: its 95 % interval; thin line: 5th to 95th percentile; hills: how the samples are \
-                 spread, each as high as its fullest bin"
+                "upright line: median; bar: its 95 % interval; thin line with ends: 5th to 95th percentile; hills: how the \
+                 samples are spread, each as high as its fullest bin"
             }
         }
         (html_page::table(&Grid::of(suite, registered.columns, Style::Bounds)))
@@ -86,12 +89,15 @@ fn drawn(suite: &Suite, MetricPlot { metric, over_memory }: MetricPlot) -> Optio
     let rows: Vec<&Row> = suite.rows.iter().filter(|row| row.metric == metric).collect();
     let unit = &rows.first()?.unit;
     let (heading, plot) = if over_memory {
-        let axes = ["MiB used", unit];
-        let heading = format!("{metric}, {unit} by MiB used");
+        let axes = ["memory used, MiB", &format!("{metric}, {unit}")];
+        let heading = format!("{metric} by memory used");
         (heading, plot::lines("time by memory", axes, Ordinate::Logarithmic, &over_memory_used(&rows))?)
     } else {
         let values: Vec<PlottedValue> = rows.iter().map(|row| value(row, suite)).collect();
-        (format!("{metric}, {unit}"), plot::values(&format!("{metric} by method"), &values)?)
+        (
+            format!("{metric}, {unit}"),
+            plot::values(&format!("{metric} by method"), &format!("{metric}, {unit}"), &values)?,
+        )
     };
     Some(html! {
         h2 { (heading) }

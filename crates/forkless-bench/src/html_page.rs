@@ -7,7 +7,8 @@ use crate::machine::Machine;
 use crate::render::Grid;
 
 const STYLE: &str = include_str!("html_page/style.css");
-const SCRIPT: &str = include_str!("html_page/sort.js");
+const SORT: &str = include_str!("html_page/sort.js");
+const CHOOSE: &str = include_str!("html_page/choose.js");
 
 /// The browser itself keeps the page from fetching anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
@@ -27,7 +28,7 @@ pub fn page(title: &str, style: &str, content: &Markup) -> String {
             }
             body {
                 (content)
-                script { (PreEscaped(SCRIPT)) }
+                script { (PreEscaped(SORT)) (PreEscaped(CHOOSE)) }
             }
         }
     };
@@ -38,6 +39,11 @@ pub fn page(title: &str, style: &str, content: &Markup) -> String {
 #[must_use]
 pub fn table(grid: &Grid) -> Markup {
     let class = |index: usize| (index < grid.text_columns).then_some("text");
+    // A sentence is wrapped between words, and a word or a figure never within itself.
+    let of_cell = |index: usize, cell: &str| match class(index) {
+        Some(_) if cell.chars().count() > 32 => Some("text sentence"),
+        class => class,
+    };
     html! {
         div.scroll {
             table {
@@ -49,7 +55,7 @@ pub fn table(grid: &Grid) -> Markup {
                 tbody {
                     @for line in &grid.lines {
                         tr {
-                            @for (index, cell) in line.iter().enumerate() { td class=[class(index)] { (cell) } }
+                            @for (index, cell) in line.iter().enumerate() { td class=[of_cell(index, cell)] { (cell) } }
                         }
                     }
                 }
@@ -67,7 +73,7 @@ pub fn machine(machine: &Machine) -> Markup {
                 @for (name, value) in machine.lines() {
                     tr {
                         td.text { (name) }
-                        td.text { (value) }
+                        td.value { (value) }
                     }
                 }
             }

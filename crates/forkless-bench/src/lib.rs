@@ -18,7 +18,8 @@
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
 //! - [`published`]: the figures of published experiments.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV,
-//!   Markdown; [`html`], [`html_page`], [`plot`]: pages; [`store`]: where results are kept.
+//!   Markdown; [`html`], [`html_page`], [`plot`]: pages;
+//!   [`figure`]: a picture of its own; [`store`]: where results are kept.
 
 pub mod check;
 pub mod clock;
@@ -27,6 +28,7 @@ pub mod compare;
 pub mod descendants;
 pub mod engine;
 pub mod error;
+pub mod figure;
 pub mod guard;
 pub mod html;
 pub mod html_page;

@@ -85,15 +85,41 @@ impl Axis {
     }
 
     fn ticks(&self) -> Vec<f64> {
-        let step = if self.logarithmic { 1.0 } else { round_step(self.high) };
         let mut ticks = Vec::new();
-        let mut tick = self.low;
-        while tick <= self.high {
-            ticks.push(if self.logarithmic { 10_f64.powf(tick) } else { tick });
+        if self.logarithmic {
+            // Of one or two powers of ten alone, a reader could not tell a value between them.
+            let between: &[f64] = if self.high - self.low <= 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            let mut power = self.low;
+            while power <= self.high {
+                ticks.extend(between.iter().map(|step| step * 10_f64.powf(power)));
+                power += 1.0;
+            }
+            ticks.retain(|&tick| self.holds(tick));
+            return ticks;
+        }
+        let step = round_step(self.high - self.low);
+        let mut tick = (self.low / step).ceil() * step;
+        while tick <= self.high + step * 1e-9 {
+            ticks.push(tick);
             tick += step;
         }
         ticks
     }
+}
+
+/// A tick's label: as short as it can be.
+fn label(tick: f64) -> String {
+    let (value, unit) = match tick.abs() {
+        size if size >= 1e6 => (tick / 1e6, "M"),
+        size if size >= 1e4 => (tick / 1e3, "k"),
+        _ => (tick, ""),
+    };
+    if value != 0.0 && !(0.001..1e6).contains(&value.abs()) {
+        return number(tick);
+    }
+    // Sums of steps are not round in the last digits.
+    let digits = format!("{value:.6}");
+    format!("{}{unit}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A round step that divides `high` into about five.
@@ -102,55 +128,81 @@ fn round_step(high: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| high / step <= 6.0).unwrap_or(high)
 }
 
-/// The width that the longest of these names takes in a picture, or the least that is wanted. A
-/// browser alone knows: 12 px letters are half as wide as high, and some more.
-#[expect(clippy::cast_precision_loss, reason = "a number of letters")]
-fn room_for<'t>(names: impl Iterator<Item = &'t str>, least: f64) -> f64 {
-    names.map(|name| 6.8 * name.chars().count() as f64 + 12.0).fold(least, f64::max)
-}
-
 /// A position on the page: a tenth of a pixel is enough.
 fn px(position: f64) -> String {
     format!("{position:.1}")
 }
 
-/// Values on a logarithmic axis: a dot, the interval as a thick line, the spread as a thin one, and
-/// hills of the samples. `None` where there is nothing to draw.
+/// Width of every picture. A telephone shows it at half its size, with letters twice as large (the
+/// page's style): so every text has room for that.
+const WIDTH: f64 = 640.0;
+
+/// How many values or lines are shown before the reader asks for more.
+const AT_FIRST: usize = 8;
+
+/// Values on a logarithmic axis, each below its name: a line across at the value, the interval as a
+/// bar, the spread as a thin line with ends, and hills of the samples. Those after the first eight
+/// are behind a line that says how many there are. `None` where there is nothing to draw.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "a number of values")]
-pub fn values(title: &str, values: &[PlottedValue]) -> Option<Markup> {
-    const LEFT: f64 = 280.0;
-    let left = room_for(values.iter().map(|one| one.name.as_str()), LEFT);
-    let width = 900.0 - LEFT + left;
+pub fn values(title: &str, unit: &str, values: &[PlottedValue]) -> Option<Markup> {
     let all =
         values.iter().flat_map(|one| one.spread.into_iter().flatten().chain(one.ci95).chain([one.value]));
-    let axis = Axis::logarithmic(all, left, width - 110.0)?;
-    let height = 60.0 + 20.0 * values.len() as f64;
-    let rows = values.iter().enumerate().map(|(index, one)| (one, 38.0 + 20.0 * index as f64));
+    let axis = Axis::logarithmic(all, 36.0, WIDTH - 48.0)?;
+    let (first, more) = values.split_at(values.len().min(AT_FIRST));
     Some(html! {
-        svg viewBox={ "0 0 " (px(width)) " " (height) } role="img" aria-label=(title) {
-            @for tick in axis.ticks() {
-                @let x = px(axis.at(tick));
-                line.axis x1=(x) x2=(x) y1="20" y2=(px(height - 20.0)) {}
-                text x=(x) y="14" text-anchor="middle" { (tick) }
-            }
-            @for (one, y) in rows {
-                @let ends = one.spread.unwrap_or(one.ci95).map(|end| axis.at(end));
-                @let [low, high] = one.ci95.map(|end| axis.at(end));
-                (hills(&one.samples, &axis, y))
-                text x=(px(left - 8.0)) y=(px(y + 4.0)) text-anchor="end" { (one.name) }
-                line.mark x1=(px(ends[0])) x2=(px(ends[1])) y1=(y) y2=(y) stroke-width="1" {}
-                line.mark x1=(px(low)) x2=(px(high)) y1=(y) y2=(y) stroke-width="5" {}
-                circle.mark cx=(px(axis.at(one.value))) cy=(y) r="4" {
-                    title {
-                        (one.name) ": " (number(one.value))
-                        @if one.ci95[0] < one.ci95[1] { " [" (number(one.ci95[0])) ", " (number(one.ci95[1])) "]" }
-                    }
-                }
-                text x=(px(ends[1].max(high).max(axis.at(one.value)) + 10.0)) y=(px(y + 4.0)) { (number(one.value)) }
+        (marks(title, unit, &axis, first))
+        @if !more.is_empty() {
+            details {
+                summary { (more.len()) " more" }
+                (marks(title, unit, &axis, more))
             }
         }
     })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of values")]
+fn marks(title: &str, unit: &str, axis: &Axis, values: &[PlottedValue]) -> Markup {
+    const PITCH: f64 = 50.0;
+    let bottom = 8.0 + PITCH * values.len() as f64;
+    let rows = values.iter().enumerate().map(|(index, one)| (one, 36.0 + PITCH * index as f64));
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (px(bottom + 52.0)) } role="img" aria-label=(title) {
+            @for tick in axis.ticks() {
+                @let x = px(axis.at(tick));
+                line.axis x1=(x) x2=(x) y1="2" y2=(px(bottom)) {}
+                text x=(x) y=(px(bottom + 20.0)) text-anchor="middle" { (label(tick)) }
+            }
+            text.name x=(px(WIDTH / 2.0)) y=(px(bottom + 44.0)) text-anchor="middle" { (unit) ", logarithmic" }
+            @for (one, y) in rows {
+                @let [low, high] = one.ci95.map(|end| axis.at(end));
+                @let at = axis.at(one.value);
+                @let bounds = format!(" [{}, {}]", number(one.ci95[0]), number(one.ci95[1]));
+                @let has_interval = one.ci95[0] < one.ci95[1];
+                g {
+                    title { (one.name) ": " (number(one.value)) @if has_interval { (bounds) } " " (unit) }
+                    (hills(&one.samples, axis, y + 6.0))
+                    text.name x="2" y=(px(y - 16.0)) { (one.name) }
+                    text x=(WIDTH - 2.0) y=(px(y - 16.0)) text-anchor="end" {
+                        (number(one.value))
+                        @if has_interval { tspan.wide { (bounds) } }
+                    }
+                    @if let Some(ends) = one.spread.map(|ends| ends.map(|end| axis.at(end))) {
+                        (whisker(ends, y))
+                    }
+                    rect.mark x=(px(low)) width=(px((high - low).max(1.0))) y=(px(y - 4.0)) height="8" {}
+                    line.middle x1=(px(at)) x2=(px(at)) y1=(px(y - 8.0)) y2=(px(y + 8.0)) {}
+                }
+            }
+        }
+    }
+}
+
+/// A thin line with an end on either side.
+fn whisker([from, to]: [f64; 2], y: f64) -> Markup {
+    html! {
+        line.spread x1=(px(from)) x2=(px(to)) y1=(px(y)) y2=(px(y)) {}
+        @for end in [from, to] { line.spread x1=(px(end)) x2=(px(end)) y1=(px(y - 4.0)) y2=(px(y + 4.0)) {} }
+    }
 }
 
 /// How samples are spread, in bins of equal width on the page, standing on their value's line; what
@@ -162,19 +214,19 @@ pub fn values(title: &str, values: &[PlottedValue]) -> Option<Markup> {
 )]
 fn hills(samples: &[f64], axis: &Axis, y: f64) -> Markup {
     const HEIGHT: f64 = 14.0;
-    const WIDTH: f64 = 4.0;
+    const BIN: f64 = 4.0;
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
     for &sample in samples.iter().filter(|&&sample| axis.holds(sample)) {
-        *counts.entry(((axis.at(sample) - axis.from) / WIDTH) as u32).or_default() += 1;
+        *counts.entry(((axis.at(sample) - axis.from) / BIN) as u32).or_default() += 1;
     }
     let most = f64::from(counts.values().copied().max().unwrap_or(1));
     let bins = counts
         .into_iter()
-        .map(|(bin, count)| (axis.from + WIDTH * f64::from(bin), HEIGHT * f64::from(count) / most));
+        .map(|(bin, count)| (axis.from + BIN * f64::from(bin), HEIGHT * f64::from(count) / most));
     html! {
         // Less cannot be seen, and thousands of such bins make a page slow.
         @for (x, height) in bins.filter(|&(_, height)| height >= 0.5) {
-            rect.bin x=(px(x)) y=(px(y - height)) width=(WIDTH) height=(px(height)) {}
+            rect.bin x=(px(x)) y=(px(y - height)) width=(BIN) height=(px(height)) {}
         }
     }
 }
@@ -187,19 +239,19 @@ fn place<'t>(list: &mut Vec<&'t str>, one: &'t str) -> usize {
     })
 }
 
-/// Lines over an axis of numbers, with the names of both axes. `None` where there is nothing to
-/// draw.
+/// Lines over an axis of numbers, with the names of both axes, each with its unit. Below it the
+/// reader chooses lines: the first eight are shown. `None` where there is nothing to draw.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "a number of lines")]
 pub fn lines(
     title: &str,
     [x_name, y_name]: [&str; 2],
     ordinate: Ordinate,
     lines: &[PlottedLine],
 ) -> Option<Markup> {
-    const LEFT: f64 = 70.0;
-    const RIGHT: f64 = 640.0;
-    const BOTTOM: f64 = 376.0;
+    const LEFT: f64 = 84.0;
+    const RIGHT: f64 = WIDTH - 36.0;
+    const TOP: f64 = 40.0;
+    const BOTTOM: f64 = 380.0;
     let points = || lines.iter().flat_map(|line| &line.points);
     let x_low = points().map(|(point, _)| point[0]).fold(f64::INFINITY, f64::min);
     let x_high = points().map(|(point, _)| point[0]).fold(f64::NEG_INFINITY, f64::max);
@@ -208,53 +260,86 @@ pub fn lines(
     if !x_low.is_finite() || y_high <= 0.0 {
         return None;
     }
-    let x = Axis::linear(x_low, x_high, LEFT, RIGHT - 70.0);
-    let y = match ordinate {
-        Ordinate::FromZero => Axis::linear(0.0, y_high, BOTTOM, 26.0),
-        Ordinate::Logarithmic => Axis::logarithmic(y_all, BOTTOM, 26.0)?,
+    let x = Axis::linear(x_low, x_high, LEFT + 12.0, RIGHT);
+    let (y, scale) = match ordinate {
+        Ordinate::FromZero => (Axis::linear(0.0, y_high, BOTTOM, TOP), ""),
+        Ordinate::Logarithmic => (Axis::logarithmic(y_all, BOTTOM, TOP)?, ", logarithmic"),
     };
-    // The names beside the lines may need more room than the lines.
-    let height = (BOTTOM + 44.0).max(44.0 + 18.0 * lines.len() as f64);
-    let width = RIGHT + 48.0 + room_for(lines.iter().map(|line| line.name.as_str()), 212.0);
     let (mut groups, mut kinds) = (Vec::new(), Vec::new());
-    let drawn = lines.iter().enumerate().map(|(index, line)| {
-        // Hues by the golden angle, each as different from those before as can be, with lightness
-        // in the middle, so that both backgrounds do.
-        let hue = place(&mut groups, &line.group) as f64 * 137.5 % 360.0;
-        let dashes = ["none", "7 4", "2 3", "10 3 2 3", "1 5"];
-        let dashes = dashes[place(&mut kinds, &line.kind) % dashes.len()];
-        (line, format!("hsl({hue:.0} 70% 50%)"), dashes, 34.0 + 18.0 * index as f64)
-    });
+    let drawn: Vec<Drawn<'_>> = lines
+        .iter()
+        .enumerate()
+        .map(|(index, line)| Drawn {
+            line,
+            colour: format!("series c{}", place(&mut groups, &line.group) % AT_FIRST),
+            dashes: DASHES[place(&mut kinds, &line.kind) % DASHES.len()],
+            is_first: index < AT_FIRST,
+        })
+        .collect();
     Some(html! {
-        svg viewBox={ "0 0 " (px(width)) " " (px(height)) } role="img" aria-label=(title) {
-            @for tick in y.ticks() {
-                line.axis x1=(LEFT) x2=(RIGHT) y1=(px(y.at(tick))) y2=(px(y.at(tick))) {}
-                text x=(LEFT - 6.0) y=(px(y.at(tick) + 4.0)) text-anchor="end" { (number(tick)) }
+        div.plot {
+            svg viewBox={ "0 0 " (WIDTH) " " (px(BOTTOM + 56.0)) } role="img" aria-label=(title) {
+                text.name x="2" y="18" { (y_name) (scale) }
+                @for tick in y.ticks() {
+                    line.axis x1=(LEFT) x2=(RIGHT) y1=(px(y.at(tick))) y2=(px(y.at(tick))) {}
+                    text x=(LEFT - 8.0) y=(px(y.at(tick) + 4.0)) text-anchor="end" { (label(tick)) }
+                }
+                @for tick in x.ticks() {
+                    line.axis x1=(px(x.at(tick))) x2=(px(x.at(tick))) y1=(BOTTOM) y2=(BOTTOM + 6.0) {}
+                    text x=(px(x.at(tick))) y=(BOTTOM + 24.0) text-anchor="middle" { (label(tick)) }
+                }
+                text.name x=(px(LEFT.midpoint(RIGHT))) y=(BOTTOM + 48.0) text-anchor="middle" { (x_name) }
+                @for one in &drawn { (one.on(&x, &y)) }
             }
-            @for tick in [x_low, x_low.midpoint(x_high), x_high] {
-                text x=(px(x.at(tick))) y=(BOTTOM + 18.0) text-anchor="middle" { (number(tick)) }
-            }
-            text x=(px(x.at(x_low.midpoint(x_high)))) y=(BOTTOM + 36.0) text-anchor="middle" { (x_name) }
-            text x="4" y="14" { (y_name) }
-            @for (line, color, dashes, label) in drawn {
-                @let path: Vec<String> =
-                    line.points.iter().map(|(point, _)| format!("{:.1},{:.1}", x.at(point[0]), y.at(point[1]))).collect();
-                polyline fill="none" stroke=(color) stroke-width="2" stroke-dasharray=(dashes) points=(path.join(" ")) {}
-                @for &([at, value], ci95) in &line.points {
-                    @if let Some([low, high]) = ci95 {
-                        line stroke=(color) stroke-width="3" x1=(px(x.at(at))) x2=(px(x.at(at))) y1=(px(y.at(low)))
-                            y2=(px(y.at(high))) {}
-                    }
-                    circle cx=(px(x.at(at))) cy=(px(y.at(value))) r="3" fill=(color) {
-                        title { (line.name) ", " (number(at)) ": " (number(value)) }
+            fieldset {
+                @for one in &drawn {
+                    label {
+                        input type="checkbox" checked[one.is_first];
+                        svg.swatch viewBox="0 0 34 10" aria-hidden="true" {
+                            g class=(one.colour) { line x1="1" x2="33" y1="5" y2="5" stroke-dasharray=(one.dashes) {} }
+                        }
+                        (one.line.name)
                     }
                 }
-                line stroke=(color) stroke-width="3" stroke-dasharray=(dashes) x1=(RIGHT + 14.0) x2=(RIGHT + 42.0)
-                    y1=(label - 4.0) y2=(label - 4.0) {}
-                text x=(RIGHT + 48.0) y=(label) { (line.name) }
             }
         }
     })
+}
+
+/// Patterns of lines, one for each kind.
+const DASHES: [&str; 5] = ["none", "7 4", "2 3", "10 3 2 3", "1 5"];
+
+/// A line with its look.
+struct Drawn<'a> {
+    line: &'a PlottedLine,
+    colour: String,
+    dashes: &'static str,
+    is_first: bool,
+}
+
+impl Drawn<'_> {
+    fn on(&self, x: &Axis, y: &Axis) -> Markup {
+        let points = &self.line.points;
+        let path: Vec<String> =
+            points.iter().map(|(point, _)| format!("{:.1},{:.1}", x.at(point[0]), y.at(point[1]))).collect();
+        html! {
+            g class=(self.colour) hidden[!self.is_first] {
+                polyline stroke-dasharray=(self.dashes) points=(path.join(" ")) {}
+                @for &([at, value], ci95) in points {
+                    @let across = x.at(at);
+                    @if let Some(ends) = ci95 {
+                        line x1=(px(across)) x2=(px(across)) y1=(px(y.at(ends[0]))) y2=(px(y.at(ends[1]))) {}
+                        @for end in ends.map(|end| px(y.at(end))) {
+                            line x1=(px(across - 5.0)) x2=(px(across + 5.0)) y1=(end) y2=(end) {}
+                        }
+                    }
+                    circle cx=(px(across)) cy=(px(y.at(value))) r="3" {
+                        title { (self.line.name) ", " (number(at)) ": " (number(value)) }
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -279,43 +364,66 @@ mod tests {
     fn both(name: &str) -> [String; 3] {
         let all = [line(name, &[[0.0, 1.0], [1.0, 5.0]]), line("empty", &[])];
         let lines = |ordinate| lines("t", ["x", "y"], ordinate, &all).expect("lines").into_string();
-        let values = values("t", &[value(name, [0.0, 4.0])]).expect("values").into_string();
+        let values = values("t", "us", &[value(name, [0.0, 4.0])]).expect("values").into_string();
         [lines(Ordinate::FromZero), lines(Ordinate::Logarithmic), values]
     }
 
     #[test]
     fn plots_are_closed_escaped_and_free_of_what_is_no_number() {
         for svg in both("a<b") {
-            assert_eq!((svg.matches("<svg").count(), svg.matches("</svg>").count()), (1, 1));
+            assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
             assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("a<b"), "{svg}");
         }
     }
 
-    /// The legend of E1, "fork, child dead, THP switched off by prctl", ended beyond the picture.
     #[test]
-    fn long_names_have_room() {
-        let name = "fork, child dead, transparent huge pages switched off by prctl, by root";
-        for svg in both(name) {
-            let number = |text: &str| text.split([' ', '"']).next().and_then(|word| word.parse::<f64>().ok());
-            let width = svg.split("viewBox=\"0 0 ").nth(1).and_then(number).expect("a view box");
-            let text = svg
-                .split("<text x=\"")
-                .find(|text| text.contains(&format!(">{name}</text>")))
-                .expect("the name");
-            let at = number(text).expect("its place");
-            // 12 px; letters of the usual faces are half as wide, and seldom more.
-            let long = 6.2 * name.len() as f64;
-            let (from, to) =
-                if text.contains("text-anchor=\"end\"") { (at - long, at) } else { (at, at + long) };
-            assert!(from >= 0.0 && to <= width, "{from} to {to} of {width}");
+    fn both_axes_have_names_with_their_units() {
+        let [from_zero, logarithmic, values] = both("a");
+        for (plot, names) in [
+            (&from_zero, &[">x</text>", ">y</text>"][..]),
+            (&logarithmic, &[">x</text>", ">y, logarithmic</text>"]),
+            (&values, &[">us, logarithmic</text>"]),
+        ] {
+            assert!(names.iter().all(|name| plot.contains(name)), "{plot}");
         }
+    }
+
+    #[test]
+    fn eight_are_shown_and_the_others_are_there_by_choice() {
+        let all: Vec<PlottedLine> =
+            (0..11).map(|i| line(&format!("<{i}>"), &[[0.0, 1.0], [1.0, 2.0]])).collect();
+        let svg = lines("t", ["x", "y"], Ordinate::FromZero, &all).expect("lines").into_string();
+        assert_eq!((svg.matches("<polyline").count(), svg.matches(" hidden>").count()), (11, 3));
+        assert_eq!((svg.matches("type=\"checkbox\"").count(), svg.matches(" checked>").count()), (11, 8));
+        let all: Vec<PlottedValue> = (0..11).map(|i| value(&format!("m{i}"), [2.0, 4.0])).collect();
+        let svg = values("t", "us", &all).expect("values").into_string();
+        let (first, more) = svg.split_once("<details>").expect("the others");
+        assert_eq!(
+            (first.matches("<rect class=\"mark\"").count(), more.matches("<rect class=\"mark\"").count()),
+            (8, 3)
+        );
+        assert!(more.contains("<summary>3 more</summary>"), "{more}");
     }
 
     #[test]
     fn nothing_to_draw_draws_nothing() {
         assert!(lines("t", ["x", "y"], Ordinate::FromZero, &[]).is_none());
         assert!(lines("t", ["x", "y"], Ordinate::Logarithmic, &[line("zero", &[[1.0, 0.0]])]).is_none());
-        assert!(values("t", &[]).is_none());
+        assert!(values("t", "us", &[]).is_none());
+    }
+
+    #[test]
+    fn ticks_are_round_and_their_labels_short() {
+        let labels = |axis: Axis| axis.ticks().into_iter().map(label).collect::<Vec<_>>();
+        assert_eq!(labels(Axis::linear(0.0, 1024.0, 0.0, 1.0)), ["0", "200", "400", "600", "800", "1000"]);
+        assert_eq!(
+            labels(Axis::linear(0.0, 0.3, 0.0, 1.0)),
+            ["0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"]
+        );
+        let narrow = Axis::logarithmic([20.0, 70.0].into_iter(), 0.0, 1.0).unwrap();
+        assert_eq!(labels(narrow), ["10", "20", "50", "100"]);
+        let wide = Axis::logarithmic([0.02, 7000.0].into_iter(), 0.0, 1.0).unwrap();
+        assert_eq!(labels(wide), ["0.01", "0.1", "1", "10", "100", "1000", "10k"]);
     }
 
     #[test]

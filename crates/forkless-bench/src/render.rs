@@ -8,12 +8,14 @@ use crate::results::{Results, Suite};
 
 mod grid;
 mod limits;
+mod meaning;
 
 pub use self::grid::Grid;
 pub use self::grid::number;
-pub(crate) use self::grid::{Style, param};
+pub(crate) use self::grid::{Style, param, size};
 use self::grid::{table, varying_params};
 pub(crate) use self::limits::limits;
+pub use self::meaning::meaning;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
 #[must_use]
@@ -23,9 +25,11 @@ pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
         let registered = registry.of(&suite.name);
         let mut grid = Grid::of(suite, registered.columns, Style::Short);
         let left_out = grid.narrow(width);
-        let _ = writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), legend(suite));
+        let _ =
+            writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), folded(&legend(suite), width));
         if !left_out.is_empty() {
-            let _ = writeln!(text, "left out for want of width, not of other forms: {}", left_out.join(", "));
+            let said = format!("left out for want of width, not of other forms: {}", left_out.join(", "));
+            let _ = writeln!(text, "{}", folded(&said, width));
         }
         if !suite.fits.is_empty() {
             let _ = writeln!(text, "\nfitted to the memory used\n{}", table(&Grid::of_fits(suite), width));
@@ -42,11 +46,31 @@ pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
             text.push_str(&picture(suite));
         }
         for limit in limits(suite) {
-            let _ = writeln!(text, "limited by {limit}");
+            let _ = writeln!(text, "{}", folded(&format!("limited by {limit}"), width));
         }
         for note in &suite.notes {
-            let _ = writeln!(text, "note: {note}");
+            let _ = writeln!(text, "{}", folded(&format!("note: {note}"), width));
         }
+    }
+    text
+}
+
+/// A sentence on lines of at most so many letters, if its words allow it; all but the first line
+/// are indented.
+fn folded(sentence: &str, width: u16) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for word in sentence.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > usize::from(width) {
+            text.push_str("\n  ");
+            column = 2;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
     }
     text
 }
@@ -205,6 +229,16 @@ mod tests {
         let commas: BTreeSet<usize> = csv.lines().map(outside).collect();
         assert_eq!(commas.len(), 1, "{csv}");
         assert_eq!(csv.lines().count(), 1 + results.suites[0].rows.len());
+    }
+
+    #[test]
+    fn a_piped_table_and_its_sentences_are_a_hundred_columns_wide() {
+        let mut results = results();
+        results.suites[0].notes.push("a word ".repeat(60));
+        let text = terminal(&results, 100, SUITES);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert_eq!(folded("one two three", 7), "one two\n  three");
+        assert_eq!(folded("unbreakable", 3), "unbreakable");
     }
 
     #[test]

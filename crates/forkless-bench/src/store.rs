@@ -173,6 +173,13 @@ impl Store {
     }
 }
 
+/// `2026-11-21` for seconds since 1970.
+#[must_use]
+pub(crate) fn date(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.unwrap_or_default().strftime("%Y-%m-%d").to_string()
+}
+
 /// `20261121T214501Z` for seconds since 1970: sorts by time and needs no quoting.
 #[must_use]
 pub fn timestamp(seconds: u64) -> String {

@@ -38,7 +38,7 @@ pub(crate) fn can_redraw() -> bool {
     stdout().is_terminal() && !plain
 }
 
-/// The width of the terminal, or one wide enough for a file.
+/// The width of the terminal, or what fits a mail, a log and a page of code.
 pub(crate) fn width() -> u16 {
-    if stdout().is_terminal() { console::Term::stdout().size().1 } else { 160 }
+    if stdout().is_terminal() { console::Term::stdout().size().1 } else { 100 }
 }

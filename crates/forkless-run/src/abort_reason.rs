@@ -60,6 +60,7 @@ kinds! {
     Ignored = 24, "SIGSYS is ignored, and there are threads";
     SecondLibc = 25, "a second C library is loaded (dlmopen)";
     Ring = 26, "the kernel writes its memory (io_uring, aio)";
+    Queue = 27, "notified by a message queue, and there are threads";
     // Speculation was aborted.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

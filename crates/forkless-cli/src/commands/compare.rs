@@ -6,6 +6,7 @@ use std::path::Path;
 
 use forkless_bench::compare::{By, Change, Side, compare, is_of_another_world};
 use forkless_bench::error::Error;
+use forkless_bench::figure;
 use forkless_bench::html;
 use forkless_bench::render::{self, Grid};
 use forkless_bench::results::{Results, Row};
@@ -88,6 +89,8 @@ enum Format {
     Markdown,
     /// A page with plots, all in one file.
     Html,
+    /// A figure of a result of the suite memory: milliseconds by memory, light and dark.
+    Svg,
 }
 
 /// Reads a result. A file can be shown without a place where results are kept.
@@ -259,6 +262,10 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
             Format::Csv => render::csv(&results),
             Format::Markdown => render::markdown(&results, SUITES),
             Format::Html => html::page(BENCH, &results, SUITES),
+            Format::Svg => figure::by_memory(BENCH, "forkless run", &results).ok_or_else(|| {
+                let wanted = "a result of `forkless bench memory` with two sizes above 0 or more";
+                Usage(format!("{}: the figure needs {wanted}", name.to_string_lossy()))
+            })?,
         };
         terminal::print(&text)?;
         return Ok(Exit::Fine);
@@ -289,12 +296,9 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
             text.push_str(&format!("{line}\n"));
             continue;
         }
-        let first = rows(&results).find(|row| row.metric == "wall").or_else(|| rows(&results).next());
-        let figure = first.map_or_else(String::new, |row| {
-            format!("{} {} {:.1} {}", row.method, row.metric, row.summary.median, row.unit)
-        });
-        let machine = &results.machine;
-        let line = format!("{name:<44} {:<16} {} {} {figure}", suites(&results), machine.os, machine.kernel);
+        // The beginning of a name is a name for `history` and `compare`.
+        let name = name.strip_suffix(".json").unwrap_or(&name);
+        let line = format!("{name:<34} {}", render::meaning(&results, SUITES));
         text.push_str(&format!("{}\n", line.trim_end()));
     }
     terminal::print(&text)?;

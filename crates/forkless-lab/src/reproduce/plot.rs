@@ -61,7 +61,7 @@ impl Plot {
             }
             Plot::Marks { title, unit, marks } => {
                 let marks: Vec<PlottedValue> = marks.iter().map(Mark::plotted).collect();
-                (format!("{title}, {unit}"), plot::values(title, &marks))
+                (format!("{title}, {unit}"), plot::values(title, unit, &marks))
             }
         };
         html! {

@@ -102,6 +102,10 @@ pub(crate) fn decide(at: usize) -> OrPlain<()> {
     if guess == Some(true) {
         return Err(AbortKind::Small);
     }
+    // Before the first helper, which valgrind's tools would take for a thread of the program's.
+    if rt::is_translated() {
+        return Err(AbortKind::Traced);
+    }
     stays_strict()?;
     let beside_threads = beside_threads()?;
     if beside_threads {
@@ -120,7 +124,7 @@ pub(crate) fn decide(at: usize) -> OrPlain<()> {
     if advice::overflowed() {
         return Err(AbortKind::Advice);
     }
-    if traced(beside_threads)? || rt::is_translated() {
+    if traced(beside_threads)? {
         return Err(AbortKind::Traced);
     }
     stays_in_namespace(beside_threads)?;

@@ -11,7 +11,7 @@ use core::ffi::c_void;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
 use forkless_run::AbortKind;
@@ -21,6 +21,27 @@ use linux_raw_sys::general as k;
 use crate::uninterrupted::uninterrupted;
 
 use super::{OrPlain, state};
+
+/// A message queue notifies the process, or did. The kernel takes the close of a queue by any
+/// thread of the process for the end of that (ipc/mqueue.c, `mqueue_flush_file`), in any table.
+static NOTIFIED: AtomicBool = AtomicBool::new(false);
+
+/// Helpers that may have the program's descriptors still.
+static WITH_DESCRIPTORS: AtomicU32 = AtomicU32::new(0);
+
+/// The program is about to be notified by a message queue. From here on no helper closes one.
+#[cold]
+#[inline(never)]
+pub(crate) fn note_mq_notify() {
+    const PATIENCE: usize = 10_000;
+    NOTIFIED.store(true, SeqCst);
+    for _ in 0..PATIENCE {
+        if WITH_DESCRIPTORS.load(SeqCst) == 0 {
+            break;
+        }
+        sched::yield_now();
+    }
+}
 
 /// A helper's life. It must stay in its place from [`start`](Helper::start) to
 /// [`join`](Helper::join).
@@ -58,9 +79,18 @@ impl Helper {
             | k::CLONE_PARENT_SETTID
             | k::CLONE_UNTRACED;
         let word = self.alive.as_ptr().cast();
-        // SAFETY: the caller's contract. The word lives until `join` has returned.
-        let made = unsafe { clone::clone(FLAGS, 0, stack, word, word, entry, data) };
-        self.id.store(made.map_err(|_| AbortKind::Helper)?, Relaxed);
+        WITH_DESCRIPTORS.fetch_add(1, SeqCst);
+        let made = if NOTIFIED.load(SeqCst) {
+            Err(AbortKind::Queue)
+        } else {
+            // SAFETY: the caller's contract. The word lives until `join` has returned.
+            let made = unsafe { clone::clone(FLAGS, 0, stack, word, word, entry, data) };
+            made.map_err(|_| AbortKind::Helper)
+        };
+        if made.is_err() {
+            WITH_DESCRIPTORS.fetch_sub(1, SeqCst);
+        }
+        self.id.store(made?, Relaxed);
         Ok(())
     }
 
@@ -93,7 +123,9 @@ impl Helper {
 /// `dup_fd` with a hole). Until then such a file stays open if another thread closes it, as it does
 /// in a child.
 pub(super) fn has_own_table() -> bool {
-    fd::close_range(0, u32::MAX, fd::CLOSE_RANGE_UNSHARE).is_ok()
+    let has = fd::close_range(0, u32::MAX, fd::CLOSE_RANGE_UNSHARE).is_ok();
+    WITH_DESCRIPTORS.fetch_sub(1, SeqCst);
+    has
 }
 
 /// A helper is at work for [`look`]. There is one stack for them.
@@ -148,5 +180,8 @@ unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut c_void) -> ! {
 pub(super) fn reset() {
     if LOOKING.load(Relaxed) {
         LOOKING.store(false, Relaxed);
+    }
+    if WITH_DESCRIPTORS.load(Relaxed) != 0 {
+        WITH_DESCRIPTORS.store(0, Relaxed);
     }
 }

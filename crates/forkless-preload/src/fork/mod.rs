@@ -62,6 +62,8 @@ pub(crate) use decide::{
     children_stay, is_alone, note_clone, note_clone3, note_namespaces, note_second_libc, note_vmsplice,
 };
 
+pub(crate) use helper::note_mq_notify;
+
 /// Dispatch was refused once, so it will be refused again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
 

@@ -503,12 +503,17 @@ macro_rules! watches_from_outside {
 
 watches_from_outside! {
     vmsplice, c"vmsplice" => note_vmsplice;
+    mq_notify, c"mq_notify" => note_mq_notify;
     /// glibc's. Its caller's address counts.
     dlmopen, c"dlmopen" => note_dlmopen;
 }
 
 extern "C" fn note_vmsplice() {
     fork::note_vmsplice();
+}
+
+extern "C" fn note_mq_notify() {
+    fork::note_mq_notify();
 }
 
 extern "C" fn note_dlmopen(namespace: usize) {
@@ -598,6 +603,8 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {vmsplice}",
             "je 2f",
+            "cmp edi, {mq_notify}",
+            "je 2f",
             "cmp edi, {clone}",
             "je 5f",
             "cmp edi, {clone3}",
@@ -632,6 +639,7 @@ mod syscall_function {
             unshare = const k::__NR_unshare,
             setns = const k::__NR_setns,
             vmsplice = const k::__NR_vmsplice,
+            mq_notify = const k::__NR_mq_notify,
             clone = const k::__NR_clone,
             clone3 = const k::__NR_clone3,
             known = sym LOOP,
@@ -688,6 +696,7 @@ mod syscall_function {
             k::__NR_prctl => note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => note_namespaces(),
             k::__NR_vmsplice => fork::note_vmsplice(),
+            k::__NR_mq_notify => fork::note_mq_notify(),
             _ => fork::note_seccomp(),
         }
     }
