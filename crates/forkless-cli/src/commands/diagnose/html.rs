@@ -14,8 +14,8 @@ const SCRIPT: &str = include_str!("html/pictures.js");
 /// The browser itself keeps the page from fetching anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// Command lines of other users end up in this page: all but [`STYLE`] and [`SCRIPT`] is escaped, and control
-/// characters are, too, for the page may be printed to a terminal.
+/// Command lines of other users end up in this page: all but [`STYLE`] and [`SCRIPT`] is escaped.
+/// Control characters are escaped, too, for the page may be printed to a terminal.
 pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
     let most = report.findings.iter().map(|f| f.saving_share.mid).fold(f64::MIN_POSITIVE, f64::max);
     let page = html! {
