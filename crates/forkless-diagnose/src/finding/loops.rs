@@ -186,8 +186,10 @@ mod tests {
     #[test]
     fn the_remedy_is_for_what_the_loop_stands_still_for() {
         let process = |exe: &str| ProcessName { exe: Some(exe.to_owned()), ..ProcessName::default() };
-        let blocked =
-            |call_ns, exec_ns, end_ns| Blocked { count: 1, call_ns, exec_ns, end_ns, ..Blocked::default() };
+        let blocked = |call_ns, exec_ns, end_ns| {
+            let end_waits = u64::from(end_ns > 0);
+            Blocked { count: 1, call_ns, exec_ns, end_ns, end_waits, ..Blocked::default() }
+        };
         let told = |exe: &str, blocked: &Blocked| advice(&process(exe), blocked, mostly(blocked));
         let (text, _) = told("/usr/bin/python3.11", &blocked(1, 0, 9));
         assert!(text.starts_with("Await asyncio.create_subprocess_exec"), "{text}");
