@@ -6,6 +6,7 @@
 //! `--all` would see the programs of other tests.
 
 mod bystanders;
+mod compare;
 mod erosion;
 mod findings;
 mod healthy;
@@ -48,6 +49,7 @@ fn main() {
     remedies::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
+    compare::add(&mut trials);
     tiers::add(&mut trials);
     robust::add(&mut trials);
     real::add(&mut trials);
