@@ -35,6 +35,7 @@
 
 struct pt_regs {
 	unsigned long bp;
+	unsigned long ax;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
@@ -45,6 +46,9 @@ struct pt_regs {
 } RELOCATED;
 
 #define nr_of(regs) ((u32)(regs)->orig_ax)
+/* Whether a thread is in a system call, of another thread: entry_SYSCALL_64 puts -ENOSYS
+ * where the result will be. */
+#define is_in_call(regs, sleeps) ((s64)(regs)->ax == -38)
 #define argument1(regs) ((regs)->di)
 #define argument2(regs) ((regs)->si)
 #define argument3(regs) ((regs)->dx)
@@ -81,6 +85,8 @@ struct pt_regs {
 } RELOCATED;
 
 #define nr_of(regs) ((u32)(regs)->syscallno)
+/* Nothing in the registers tells. */
+#define is_in_call(regs, sleeps) (sleeps)
 /* x0 is the result by the time a system call is over. */
 #define argument1(regs) ((regs)->orig_x0)
 #define argument2(regs) ((regs)->regs[1])

@@ -58,3 +58,8 @@ static struct pt_regs *(*const bpf_task_pt_regs)(struct task_struct *task) = (vo
 
 /* BPF_FIELD_EXISTS of enum bpf_core_relo_kind's field_info numbering. */
 #define core_field_exists(field) __builtin_preserve_field_info(field, 2)
+
+/* BPF_ENUMVAL_EXISTS and BPF_ENUMVAL_VALUE, the same. The compiler wants
+ * the bare name of a constant. */
+#define core_enum_exists(type, value) __builtin_preserve_enum_value(*(type *)value, 0)
+#define core_enum_value(type, value) __builtin_preserve_enum_value(*(type *)value, 1)

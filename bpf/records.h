@@ -11,7 +11,7 @@
 enum { PATH_BYTES = 128, ARGV_BYTES = 384, STACK_BYTES = 8192 };
 
 /* record kinds in the ring */
-enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3 };
+enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3, KIND_REFUSED = 4 };
 
 /* creation.state */
 enum {
@@ -57,6 +57,9 @@ struct creation {
 	/* write-protect faults of the child before its exec */
 	u64 child_copied;
 	u64 child_reused;
+	/* threads of the caller that waited for its memory map meanwhile, and their sum */
+	u64 stalled;
+	u64 stalled_ns;
 	u32 caller_tid;
 	u32 child;
 	u32 exec_tid; /* the thread that ran execve */
@@ -69,6 +72,10 @@ struct creation {
 	s32 exec_errno;    /* of the last failure */
 	u32 argv_bytes;
 	u32 uid; /* the caller's real one, in the initial user namespace */
+	/* The system call that the creating thread was in when the child's exec began and when
+	 * the child ended, plus one; 0 for none, and where that is not known. */
+	u32 caller_at_exec;
+	u32 caller_at_exit;
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];
@@ -106,6 +113,40 @@ struct program {
 	char argv[ARGV_BYTES]; /* NUL-separated */
 };
 
+/* Key of `refusals`: a place whose creations fail with this error. */
+struct refusal_key {
+	struct site site;
+	u32 error; /* EAGAIN or ENOMEM */
+	u32 is_thread;
+};
+
+struct refusals {
+	u64 count;
+	u64 timed; /* those that `ns` is the time of */
+	u64 ns;
+};
+
+/*
+ * A creation that the kernel has refused, with the limits as they are in the kernel at
+ * that moment: sent for the 1st, 2nd, 4th, 8th ... of a key. A limit of 0 is none that
+ * was reached, or not known.
+ */
+struct refused {
+	u32 kind;
+	u32 uid; /* real, in the initial user namespace */
+	struct refusal_key key;
+	u64 capabilities; /* effective */
+	u64 user_limit;   /* RLIMIT_NPROC */
+	u64 user_count;   /* what it counts for this user, ~0 where it is not known */
+	u64 pids_limit;   /* pids.max of the first cgroup upwards that is full */
+	u64 pids_cgroup;  /* the inode of its directory */
+	u64 data_pages;   /* the caller's private writable memory */
+	u64 cgroup;       /* the caller's, in the unified hierarchy */
+	u32 no_init;      /* the pid namespace of its children has lost its first process */
+	u32 pad;
+	char comm[16];
+};
+
 /* Write-protect faults of a process that has forked in full, since that fork. */
 struct after_fork {
 	u64 copied;
@@ -121,6 +162,19 @@ enum {
 	CLASS_CLOSE_UNUSED = 4,
 	CLASS_BLOCK_WRITE_PARTIAL = 5,
 	CLASS_CREATION = 6, /* stacks only */
+	CLASS_EROSION = 7,  /* stacks only: of a child that made pages private */
+};
+
+/* The number that such a stack has in place of a system call's. */
+#define NR_EROSION 0xfffffffeu
+
+/* Key of `erosion`: an instruction of the children of a process. A fork leaves all code
+ * where it was, so the creator's mappings tell what it belongs to. */
+struct erosion_key {
+	u64 ip;
+	u64 image; /* the creator's, as in struct site */
+	u32 tgid;  /* the creator */
+	u32 pad;
 };
 
 struct call_key {

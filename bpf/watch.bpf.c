@@ -31,6 +31,8 @@ HIDDEN_CONST u32 timing = 0;       /* enum timing */
  * failures are counted, since a success has had an effect. */
 HIDDEN_CONST u64 answering[8] = {};
 HIDDEN_CONST u32 stacks_per_second = 64;
+/* Whether a child's parent may be looked at: the verifiers of some kernels may refuse. */
+HIDDEN_CONST u32 sees_parents = 1;
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
@@ -40,6 +42,24 @@ struct pending {
 	struct site site;
 	u32 child;
 	u32 pad;
+};
+
+/* A fork under way. */
+struct fork_key {
+	u64 start_ns;
+	u32 tid;
+	u32 pad;
+};
+
+struct wait_for_fork {
+	struct fork_key fork;
+	u64 since;
+};
+
+/* The threads that have waited for one fork. */
+struct stalls {
+	u64 threads;
+	u64 ns;
 };
 
 struct rate {
@@ -99,6 +119,36 @@ struct {
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct after_fork);
 } after_forks SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 1024);
+	MAP_TYPE(key, struct refusal_key);
+	MAP_TYPE(value, struct refusals);
+} refusals SEC(".maps");
+
+/* By thread: the fork that it waits for. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct wait_for_fork);
+} behind SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(key, struct fork_key);
+	MAP_TYPE(value, struct stalls);
+} stalls SEC(".maps");
+
+/* Pages that children have copied before an exec of theirs. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, struct erosion_key);
+	MAP_TYPE(value, u64);
+} erosion SEC(".maps");
 
 /* By process: the program that was sent last. */
 struct {
@@ -377,12 +427,29 @@ INLINE void begin_creation(struct task_struct *task)
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
 }
 
+/* Whoever waited for the fork has gone on long since. */
+INLINE void stalled_behind(struct creation *c)
+{
+	struct fork_key key = { .start_ns = c->start_ns, .tid = c->caller_tid };
+	struct stalls *sum;
+
+	if (!key.start_ns || (c->flags & CLONE_VM))
+		return;
+	sum = bpf_map_lookup_elem(&stalls, &key);
+	if (!sum)
+		return;
+	c->stalled = sum->threads;
+	c->stalled_ns = sum->ns;
+	bpf_map_delete_elem(&stalls, &key);
+}
+
 INLINE void finish_if_complete(struct creation *c, u32 child, u32 bit)
 {
 	u32 before = __sync_fetch_and_or(&c->state, bit);
 
 	if ((before | bit) != (STATE_RETURNED | STATE_EXITED) || before == (before | bit))
 		return;
+	stalled_behind(c);
 	if (bpf_ringbuf_output(&ring, c, sizeof(*c), RINGBUF_NO_WAKEUP))
 		COUNT(ring_full);
 	bpf_map_delete_elem(&live, &child);
@@ -443,6 +510,178 @@ INLINE void watch_child(u32 tgid)
 
 	if (bpf_map_update_elem(&watched, &tgid, &one, UPDATE_ANY))
 		COUNT(live_full);
+}
+
+/* ---- refused creations ------------------------------------------------------- */
+
+/* The first cgroup upwards that has as many processes as it may have. pids_try_charge()
+ * (kernel/cgroup/pids.c) has given back by now what it had counted. */
+INLINE void full_cgroup(struct refused *r, struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+	struct cgroup_subsys_state *css = 0;
+	struct cgroup *cgroup = 0;
+	struct kernfs_node *node = 0;
+	u32 id, up;
+
+	if (!set || !core_enum_exists(enum cgroup_subsys_id, pids_cgrp_id) ||
+	    !core_field_exists(((struct pids_cgroup *)0)->limit))
+		return;
+	id = core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
+	bpf_probe_read_kernel(&css, sizeof(css), (void *)&set->subsys[0] + 8 * id);
+#pragma clang loop unroll(disable)
+	for (up = 0; css && up < 16; up++) {
+		struct pids_cgroup *pids = (void *)css;
+		s64 count = 0, limit = 0;
+
+		bpf_probe_read_kernel(&count, sizeof(count), &pids->counter);
+		bpf_probe_read_kernel(&limit, sizeof(limit), &pids->limit);
+		/* The root has neither. */
+		if (limit > 0 && count >= limit) {
+			bpf_probe_read_kernel(&cgroup, sizeof(cgroup), &css->cgroup);
+			bpf_probe_read_kernel(&node, sizeof(node), &cgroup->kn);
+			bpf_probe_read_kernel(&r->pids_cgroup, sizeof(u64), &node->id);
+			r->pids_limit = limit;
+			return;
+		}
+		bpf_probe_read_kernel(&css, sizeof(css), &css->parent);
+	}
+}
+
+/* The limits that copy_process() (kernel/fork.c) compares with, as they are now. */
+INLINE void limits_of(struct refused *r, struct task_struct *task)
+{
+	const struct cred *cred = task->cred;
+	struct nsproxy *proxy = task->nsproxy;
+	struct pid_namespace *children;
+	struct ucounts *counts;
+
+	r->user_limit = task->signal->rlim[RLIMIT_NPROC].rlim_cur;
+	r->user_count = ~0ull;
+	if (cred) {
+		r->uid = cred->uid.val;
+		bpf_probe_read_kernel(&r->capabilities, sizeof(u64), &cred->cap_effective);
+		counts = cred->ucounts;
+		if (counts && core_field_exists(counts->rlimit))
+			r->user_count = copied_count(&counts->rlimit[0]);
+	}
+	full_cgroup(r, task);
+	if (!proxy)
+		return;
+	children = proxy->pid_ns_for_children;
+	if (children)
+		r->no_init = !(children->pid_allocated & PIDNS_ADDING);
+}
+
+INLINE u64 flags_of(struct pt_regs *regs)
+{
+	u64 flags = 0;
+
+	if (is_compat(regs))
+		return 0;
+	switch (nr_of(regs)) {
+	case NR_CLONE:
+		return argument1(regs);
+	case NR_CLONE3: /* the first field of struct clone_args */
+		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument1(regs));
+	}
+	return flags;
+}
+
+/* Not inlined: it is seldom called, and from two programs. `site` and the time are those of
+ * the call's beginning, if that was seen. */
+static __attribute__((noinline)) int creation_refused(struct site *site, u64 start_ns, u32 error)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	u64 now = bpf_ktime_get_ns();
+	struct refusal_key key = {};
+	struct refusals *sum;
+	struct refused *r;
+
+	if (!mm)
+		return 0;
+	key.error = error;
+	key.is_thread = !!(flags_of(bpf_task_pt_regs(task)) & CLONE_THREAD);
+	if (site)
+		key.site = *site;
+	else
+		site_of_caller(&key.site, task);
+	note_program(task, mm);
+	sum = bpf_map_lookup_elem(&refusals, &key);
+	if (!sum) {
+		struct refusals none = {};
+
+		bpf_map_update_elem(&refusals, &key, &none, UPDATE_NOEXIST);
+		sum = bpf_map_lookup_elem(&refusals, &key);
+		if (!sum)
+			return 0;
+	}
+	if (start_ns) {
+		__sync_fetch_and_add(&sum->timed, 1);
+		__sync_fetch_and_add(&sum->ns, now - start_ns);
+	}
+	now = __sync_fetch_and_add(&sum->count, 1) + 1;
+	if (now & (now - 1))
+		return 0;
+	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
+	if (!r) {
+		COUNT(ring_full);
+		return 0;
+	}
+	__builtin_memset(r, 0, sizeof(*r));
+	r->kind = KIND_REFUSED;
+	r->key = key;
+	r->data_pages = mm->data_vm;
+	r->cgroup = bpf_get_current_cgroup_id();
+	bpf_probe_read_kernel(r->comm, sizeof(r->comm), task->comm);
+	limits_of(r, task);
+	/* What else is to be asked of /proc changes soon. */
+	bpf_ringbuf_submit(r, RINGBUF_FORCE_WAKEUP);
+	return 0;
+}
+
+INLINE int is_refusal(s64 result)
+{
+	return result == -11 || result == -12; /* EAGAIN, ENOMEM */
+}
+
+/* A creation under way in this thread has failed. */
+INLINE void creation_failed(u32 tid, s64 result)
+{
+	struct pending *p = bpf_map_lookup_elem(&pending, &tid);
+
+	if (is_refusal(result)) {
+		/* With TIMING_COPY the beginning may be another allocation's. */
+		if (timing != TIMING_COPY && p)
+			creation_refused(&p->site, p->start_ns, -result);
+		else
+			creation_refused(0, 0, -result);
+	}
+	if (p)
+		bpf_map_delete_elem(&pending, &tid);
+}
+
+/* The system call that a child's creator is in, plus one. */
+INLINE u32 call_of_creator(struct creation *c, struct task_struct *child)
+{
+	struct task_struct *parent;
+	struct pt_regs *regs;
+
+	if (!sees_parents)
+		return 0;
+	parent = child->real_parent;
+	if ((u32)parent->pid != c->caller_tid)
+		return 0;
+	regs = bpf_task_pt_regs(parent);
+	return is_in_call(regs, parent->__state) ? nr_of(regs) + 1 : 0;
+}
+
+/* A child begins an exec: who waits for it has not been woken yet. */
+INLINE void begins_exec(struct creation *c)
+{
+	if (!c->exec_ns)
+		c->caller_at_exec = call_of_creator(c, bpf_get_current_task_btf());
 }
 
 /* copy_process() is done; the child is not yet running. */
@@ -556,6 +795,9 @@ int on_exec(u64 *ctx)
 		return 0;
 	c->exec_ns = now;
 	c->exec_tid = (u32)ctx[1]; /* the thread's id before it became the leader */
+	/* Too late for a creator on another CPU, which may have gone on. */
+	if (timing == TIMING_FENTRY)
+		c->caller_at_exec = call_of_creator(c, task);
 	bpf_probe_read_kernel_str(c->exec_path, sizeof(c->exec_path), bprm->filename);
 	bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 	mm = task->mm;
@@ -594,6 +836,8 @@ int on_exit(u64 *ctx)
 			code = task->group_leader->exit_code;
 		c->exit_code = code;
 		c->exit_ns = now;
+		/* Before its descriptors are closed and its parent is told. */
+		c->caller_at_exit = call_of_creator(c, task);
 		if (!c->exec_ns)
 			bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 		finish_if_complete(c, tgid, STATE_EXITED);
@@ -612,6 +856,7 @@ INLINE void begin_exec(u32 tgid)
 	if (!c)
 		return;
 	c->exec_tries++;
+	begins_exec(c);
 	if (!c->exec_ns)
 		c->exec_enter_ns = bpf_ktime_get_ns();
 }
@@ -872,6 +1117,9 @@ int on_sys_exit(u64 *ctx)
 	case NR_CLONE3:
 		if (timing == TIMING_SYSCALLS && result > 0)
 			end_creation((u32)bpf_get_current_pid_tgid());
+		if (timing != TIMING_FENTRY && result < 0 &&
+		    is_watched(bpf_get_current_pid_tgid() >> 32))
+			creation_failed((u32)bpf_get_current_pid_tgid(), result);
 		break;
 	case NR_EXECVE:
 	case NR_EXECVEAT:
@@ -963,7 +1211,13 @@ int on_clone_enter(u64 *ctx)
 SEC("fexit/kernel_clone")
 int on_clone_exit(u64 *ctx)
 {
-	end_creation((u32)bpf_get_current_pid_tgid());
+	u64 id = bpf_get_current_pid_tgid();
+	s64 result = (s32)ctx[1];
+
+	if (result >= 0)
+		end_creation((u32)id);
+	else if (is_watched(id >> 32))
+		creation_failed((u32)id, result);
 	return 0;
 }
 
@@ -974,12 +1228,85 @@ int on_percpu_alloc(u64 *ctx)
 {
 	struct pending p = {};
 	u64 id = bpf_get_current_pid_tgid();
-	u32 tid = id;
+	u32 tid = id, tgid = id >> 32;
+	struct creation *c;
 
-	if (!is_watched(id >> 32))
+	if (!is_watched(tgid))
 		return 0;
+	c = bpf_map_lookup_elem(&live, &tgid);
+	if (c)
+		begins_exec(c);
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
+	return 0;
+}
+
+/* ---- threads that wait behind a fork ----------------------------------------- */
+
+/*
+ * dup_mmap() (kernel/fork.c) holds the caller's mmap_lock for writing until all page
+ * tables are copied. Other threads wait for it: at page faults, and in mmap, munmap,
+ * mprotect, brk. Faults that need only the lock of their mapping (since Linux 6.4) find
+ * it taken too, and then wait for mmap_lock.
+ */
+SEC("tp_btf/contention_begin")
+int on_contention(u64 *ctx)
+{
+	struct wait_for_fork wait = {};
+	struct task_struct *task;
+	struct mm_struct *mm;
+	struct pending *p;
+	u64 owner;
+	u32 tid = 0;
+
+	/* LCB_F_READ, LCB_F_WRITE (include/trace/events/lock.h) and nothing else: every
+	 * contended lock of the machine passes here. */
+	if (ctx[1] != 2 && ctx[1] != 4)
+		return 0;
+	task = bpf_get_current_task_btf();
+	mm = task->mm;
+	if (!mm || ctx[0] != (u64)&mm->mmap_lock || !is_watched(task->tgid))
+		return 0;
+	owner = mm->mmap_lock.owner.counter & ~7ull;
+	if (!owner || bpf_probe_read_kernel(&tid, sizeof(tid), &((struct task_struct *)owner)->pid))
+		return 0;
+	p = bpf_map_lookup_elem(&pending, &tid);
+	if (!p || !p->start_ns)
+		return 0;
+	wait.fork.start_ns = p->start_ns;
+	wait.fork.tid = tid;
+	wait.since = bpf_ktime_get_ns();
+	tid = task->pid;
+	bpf_map_update_elem(&behind, &tid, &wait, UPDATE_ANY);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int on_contention_end(u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	struct wait_for_fork *wait;
+	struct stalls none = {}, *sum;
+	struct fork_key key;
+	u32 tid = task->pid;
+
+	if (!mm || ctx[0] != (u64)&mm->mmap_lock)
+		return 0;
+	wait = bpf_map_lookup_elem(&behind, &tid);
+	if (!wait)
+		return 0;
+	key = wait->fork;
+	sum = bpf_map_lookup_elem(&stalls, &key);
+	if (!sum) {
+		bpf_map_update_elem(&stalls, &key, &none, UPDATE_NOEXIST);
+		sum = bpf_map_lookup_elem(&stalls, &key);
+	}
+	if (sum) {
+		__sync_fetch_and_add(&sum->threads, 1);
+		__sync_fetch_and_add(&sum->ns, bpf_ktime_get_ns() - wait->since);
+	}
+	bpf_map_delete_elem(&behind, &tid);
 	return 0;
 }
 
@@ -1020,6 +1347,36 @@ int on_fault(u64 *ctx)
 	return 0;
 }
 
+/* A child that runs on as its creator's program has made a page its own. */
+INLINE void eroded(u32 tgid)
+{
+	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+	struct pt_regs *regs;
+	struct erosion_key key = {};
+	struct site site = {};
+	u64 *pages, count = 1;
+
+	if (!c || c->exec_ns || (c->flags & CLONE_VM))
+		return;
+	regs = bpf_task_pt_regs(bpf_get_current_task_btf());
+	key.ip = ip_of(regs);
+	key.image = c->site.image;
+	key.tgid = c->site.tgid;
+	pages = bpf_map_lookup_elem(&erosion, &key);
+	if (pages)
+		count = __sync_fetch_and_add(pages, 1) + 1;
+	else
+		bpf_map_update_elem(&erosion, &key, &count, UPDATE_ANY);
+	/* The 8th, 16th, 32nd ... page: what makes few is of no interest. */
+	if (count < 8 || (count & (count - 1)))
+		return;
+	site.ip = key.ip;
+	site.image = c->site.image;
+	site.tgid = key.tgid;
+	site.nr = NR_EROSION;
+	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION);
+}
+
 /* A page allocated while the same thread's write-protect fault is served: the fault
  * was a copy, not a reuse. */
 SEC("tp_btf/mm_page_alloc")
@@ -1041,6 +1398,7 @@ int on_page_alloc(u64 *ctx)
 	if (!in_exception(bpf_task_pt_regs(bpf_get_current_task_btf())))
 		return 0;
 	tgid = id >> 32;
+	eroded(tgid);
 	if (now->child) {
 		c = bpf_map_lookup_elem(&live, &tgid);
 		if (c) {

@@ -128,6 +128,7 @@ cat >"$work/forkless/usr/share/lintian/overrides/forkless" <<'OVERRIDES'
 # People write its path into LD_PRELOAD. No program is linked with it, and it is linked with nothing: it serves every
 # C library.
 forkless: lacks-ldconfig-trigger *
+forkless: package-name-doesnt-match-sonames *
 forkless: shared-library-lacks-version *
 forkless: shared-library-lacks-prerequisites *
 forkless: no-symbols-control-file *

@@ -145,12 +145,13 @@ if compgen -G "$artefacts/*.crate" >/dev/null; then
 		}
 	PROGRAM
 	{
-		printf '[package]\nname = "program"\nversion = "1.0.0"\nedition = "2021"\n[dependencies]\nforkless = "%s"\n[patch.crates-io]\n' "$version"
+		printf '[package]\nname = "program"\nversion = "1.0.0"\nedition = "2021"\n[workspace]\n[dependencies]\nforkless = "%s"\n[patch.crates-io]\n' "$version"
 		for one in forkless forkless-sys forkless-child forkless-shell; do printf '%s = { path = "crates/%s-%s" }\n' $one $one "$version"; done
 	} >"$work/rust/Cargo.toml"
 	cp "$here/../Cargo.lock" "$work/rust/"
 	mkdir "$work/rust/.cargo"
-	if (cd "$work/rust" && cargo vendor --quiet vendor >.cargo/config.toml 2>"$work/said"); then
+	printf '[source.crates-io]\nreplace-with = "vendor"\n[source.vendor]\ndirectory = "vendor"\n' >"$work/config.toml"
+	if (cd "$work/rust" && cargo vendor --quiet vendor >/dev/null 2>"$work/said" && mv "$work/config.toml" .cargo/); then
 		mkdir "$work/rust/toolchain"
 		# It is mounted, not copied.
 		printf '%s\n' "$(rustc --print sysroot)" >"$work/rust/sysroot"

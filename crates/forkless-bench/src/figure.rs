@@ -10,7 +10,7 @@ use crate::store::date;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 500.0;
+const RIGHT: f64 = 440.0;
 const TOP: f64 = 72.0;
 const BOTTOM: f64 = 330.0;
 
@@ -26,7 +26,7 @@ const NAMES: [(&str, &str); 5] = [
 
 const STYLE: &str = "\
 text{font:13px system-ui,sans-serif;fill:#1b1b1f}.soft{fill:#63636e}.title{font-size:16px;font-weight:600}\
-.small{font-size:11px}.page{fill:#fff}.axis{stroke:#d8d8de}.s{fill:none;stroke-width:2}.s circle,.n{stroke:none}\
+.small{font-size:11px}.page{fill:#fff}.axis{stroke:#d8d8de}.s{fill:none;stroke-width:2}.s circle{stroke:none}text{stroke:none!important}\
 .c0{stroke:#c2410c}.c1{stroke:#7c3aed}.c2{stroke:#0b62c4}.c3{stroke:#0f7b4f}.c4{stroke:#55555f}\
 .c0 circle,.n.c0{fill:#c2410c}.c1 circle,.n.c1{fill:#7c3aed}.c2 circle,.n.c2{fill:#0b62c4}\
 .c3 circle,.n.c3{fill:#0f7b4f}.c4 circle,.n.c4{fill:#55555f}\

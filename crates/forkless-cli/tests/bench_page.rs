@@ -154,6 +154,21 @@ fn a_report_can_be_read_on_a_telephone_and_on_a_screen() {
     }
 }
 
+/// The command that made the figure in docs/figures makes the same bytes from its result.
+#[test]
+fn the_figure_of_the_readme_is_remade_from_its_result() {
+    let figures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures"));
+    let made = Command::new(env!("CARGO_BIN_EXE_forkless"))
+        .arg("history")
+        .arg(figures.join("start-by-memory.json"))
+        .args(["--format", "svg"])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let kept = fs::read(figures.join("start-by-memory.svg")).unwrap();
+    assert!(made.stdout == kept, "docs/figures/README.md has the command that makes it anew");
+}
+
 #[test]
 fn a_result_without_sizes_has_no_figure() {
     let scratch = scratch();

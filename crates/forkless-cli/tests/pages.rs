@@ -88,11 +88,11 @@ fn is_installed(program: &str) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-/// A subcommand or flag of a line that `--help` does not name.
+/// A subcommand or flag of a line that `--help` does not name. Other programs' lines are passed by.
 fn unknown(line: &str) -> Option<String> {
     let line = line.split(" #").next().unwrap_or_default().split(" -- ").next().unwrap_or_default();
     let words: Vec<&str> = line.split_whitespace().collect();
-    let ["forkless", rest @ ..] = &words[..] else { return Some(format!("no command of forkless: {line}")) };
+    let ["forkless", rest @ ..] = &words[..] else { return None };
     let named = rest.iter().take_while(|word| !word.starts_with('-')).count();
     // `bench spawn` has a help of its own, `compare FILE` has that of `compare`.
     let help = (1..=named.min(2)).rev().find_map(|count| {

@@ -117,6 +117,58 @@ impl CloneFlags {
     }
 }
 
+impl CreationKind {
+    /// Whether the caller is suspended until its child executes or ends.
+    pub(crate) fn waits(self) -> bool {
+        self == Self::VforkLike
+    }
+}
+
+/// What the creating thread waited for when its child executed or ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CallerWaits {
+    /// It read a pipe or waited for the child when the child executed a program: so runtimes learn
+    /// whether the exec has worked.
+    pub(crate) for_exec: bool,
+    /// It waited for the child, or read a pipe, when the child ended.
+    pub(crate) for_end: bool,
+    /// It waited for events when the child ended.
+    pub(crate) in_epoll: bool,
+}
+
+impl CallerWaits {
+    /// From the system calls of the two moments, each plus one; `None` where neither is known.
+    fn from_raw(at_exec: u32, at_exit: u32) -> Option<Self> {
+        let call = |raw: u32| raw.checked_sub(1).map(i64::from);
+        let (at_exec, at_exit) = (call(at_exec), call(at_exit));
+        (at_exec.is_some() || at_exit.is_some()).then(|| Self {
+            for_exec: at_exec.is_some_and(waits_for_a_child),
+            for_end: at_exit.is_some_and(waits_for_a_child),
+            in_epoll: at_exit.is_some_and(waits_for_events),
+        })
+    }
+}
+
+/// Whether a system call is one in which programs wait for one child: for its end, or for what it
+/// writes.
+fn waits_for_a_child(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    const OLDER: &[i64] = &[libc::SYS_poll, libc::SYS_select];
+    #[cfg(not(target_arch = "x86_64"))]
+    const OLDER: &[i64] = &[];
+    [libc::SYS_read, libc::SYS_wait4, libc::SYS_waitid, libc::SYS_ppoll, libc::SYS_pselect6].contains(&number)
+        || OLDER.contains(&number)
+}
+
+/// Whether a system call is one in which event loops wait.
+pub(crate) fn waits_for_events(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    const OLDER: &[i64] = &[libc::SYS_epoll_wait];
+    #[cfg(not(target_arch = "x86_64"))]
+    const OLDER: &[i64] = &[];
+    [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2].contains(&number) || OLDER.contains(&number)
+}
+
 impl CloneFlags {
     /// Whether the caller was suspended though nothing is shared (`CLONE_VFORK` without
     /// `CLONE_VM`). Only a speculated fork has these flags: no C library creates processes so.
@@ -307,6 +359,15 @@ pub struct Creation {
     /// Such faults that could reuse the page.
     #[serde(skip)]
     pub child_reused: u64,
+    /// Other threads of the caller that waited for its memory map meanwhile.
+    #[serde(skip)]
+    pub(crate) stalled: u64,
+    /// The sum of their waits, nanoseconds.
+    #[serde(skip)]
+    pub(crate) stalled_ns: u64,
+    /// What its caller waited for; `None` where that is not known.
+    #[serde(skip)]
+    pub(crate) caller_waits: Option<CallerWaits>,
     /// How it ended.
     pub end: ChildEnd,
 }
@@ -370,6 +431,9 @@ impl Creation {
             exec_failed_path: some_text(&raw.failed_path),
             child_copied: (raw.child_copied as i64).max(0) as u64,
             child_reused: (raw.child_reused as i64).max(0) as u64,
+            stalled: raw.stalled,
+            stalled_ns: raw.stalled_ns,
+            caller_waits: CallerWaits::from_raw(raw.caller_at_exec, raw.caller_at_exit),
             end: match (raw.exit_ns, raw.exit_code) {
                 (0, _) => ChildEnd::Running,
                 (_, code) if code & 0x7f == 0 => ChildEnd::Exited((code >> 8) as u8),
@@ -412,6 +476,9 @@ impl Creation {
             exec_failed_path: None,
             child_copied: 0,
             child_reused: 0,
+            stalled: 0,
+            stalled_ns: 0,
+            caller_waits: None,
             end: ChildEnd::Running,
         }
     }

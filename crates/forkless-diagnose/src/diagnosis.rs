@@ -219,7 +219,7 @@ impl Diagnosis {
                 let mut copies_much = false;
                 watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
                 if copies_much {
-                    watch.track_faults()?;
+                    watch.track_copies()?;
                 }
             }
             TierWatch::Perf(watch) => watch.poll(timeout, |event| {

@@ -3,6 +3,7 @@
 
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::program::KnownProgram;
+use crate::refusal::RefusedCreation;
 use crate::ring::{self, RawCall, RawCallKey, RawProgram, RawStackHead};
 
 /// One report of a watch.
@@ -15,6 +16,8 @@ pub enum Event {
     Stack(StackTop),
     /// The program that a creating process is, before its first creation is reported.
     Program(SeenProgram),
+    /// A creation that the kernel has refused. Of many at one place only some are reported.
+    Refused(Box<RefusedCreation>),
 }
 
 /// A program as it was at a fork.
@@ -108,6 +111,24 @@ pub(crate) struct CallCount {
     pub(crate) bytes: u64,
     /// One of the results.
     pub(crate) last: i64,
+}
+
+/// Pages that the children of a process have made private at one instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErodedPages {
+    pub(crate) creator: ProgramKey,
+    pub(crate) ip: u64,
+    pub(crate) pages: u64,
+}
+
+/// Refused creations of one place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RefusalCount {
+    pub(crate) count: u64,
+    /// Refusals whose time is known.
+    pub(crate) timed: u64,
+    /// Their time in the caller, nanoseconds.
+    pub(crate) ns: u64,
 }
 
 /// Device reads that partial writes caused.

@@ -141,6 +141,16 @@ impl Timing {
 pub(crate) const FAULTS: [(&str, &str); 2] =
     [("on_fault", "page_fault_user"), ("on_page_alloc", "mm_page_alloc")];
 
+/// The programs that see threads wait behind a fork. They are attached with those of [`FAULTS`].
+/// Linux 5.19 brought their tracepoints.
+pub(crate) const STALLS: [(&str, &str); 2] =
+    [("on_contention_end", "contention_end"), ("on_contention", "contention_begin")];
+
+/// Loads the programs of [`STALLS`]; `false` where the kernel cannot have them.
+pub(crate) fn load_stalls(bpf: &mut Ebpf, btf: &Btf) -> bool {
+    STALLS.iter().all(|program| load_tracepoint(bpf, btf, *program).is_ok())
+}
+
 /// Whether the object has the programs of [`FAULTS`]: on aarch64 no tracepoint reports a
 /// write-protect fault.
 pub(crate) fn sees_faults(bpf: &Ebpf) -> bool {
@@ -236,9 +246,10 @@ fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
 }
 
 /// Loads the object with the smallest possible maps, for a try.
-fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
+fn load_smallest(btf: &Btf, sees_parents: bool) -> Result<Ebpf, WatchError> {
     EbpfLoader::new()
         .btf(Some(btf))
+        .override_global("sees_parents", &u32::from(sees_parents), true)
         .map_max_entries("calls", 1)
         .map_max_entries("live", 1)
         .map_max_entries("watched", 1)
@@ -250,14 +261,21 @@ fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
 /// Loads, attaches and unloads the smallest fentry program.
 pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
-    let mut bpf = load_smallest(btf)?;
+    let mut bpf = load_smallest(btf, true)?;
     attach_fentry(&mut bpf, btf)
 }
 
 /// Loads every tracepoint program that a watch may need, attaches one, and unloads all.
 pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
-    let mut bpf = load_smallest(btf)?;
+    match try_tracepoints(btf, true) {
+        Err(WatchError::Program { .. }) => try_tracepoints(btf, false),
+        tried => tried,
+    }
+}
+
+fn try_tracepoints(btf: &Btf, sees_parents: bool) -> Result<(), WatchError> {
+    let mut bpf = load_smallest(btf, sees_parents)?;
     let timing = Timing::without_fentry(false);
     load_tracepoints(&mut bpf, btf, timing, true)?;
     if timing != Timing::SystemCalls {

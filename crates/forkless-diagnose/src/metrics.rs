@@ -60,6 +60,13 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding], system_calls: 
         registry.register("needless_system_calls", "System calls that need not be made", calls);
     }
 
+    let refused = collected.refused.count();
+    if system_calls || refused > 0 {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(refused);
+        registry.register("refused_creations", "Processes and threads that the kernel refused", counter);
+    }
+
     let lost = Counter::<u64>::default();
     lost.inc_by(collected.totals.lost());
     registry.register("events_lost", "Events missing from the other metrics", lost);
@@ -78,9 +85,30 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding], system_calls: 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
     use crate::creation::Creation;
     use crate::event::Event;
+
+    /// A rule on a metric of another name would never fire. tests/fleet.sh runs the rules.
+    #[test]
+    fn the_fleets_files_name_metrics_that_are_served() {
+        let fleet = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fleet");
+        for file in ["forkless.rules.yml", "grafana-dashboard.json"] {
+            let text = fs::read_to_string(fleet.join(file)).unwrap();
+            let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+            let words = text.split(|c| !part_of_a_name(c)).filter(|word| word.starts_with("forkless_"));
+            let names: Vec<&str> = words.collect();
+            assert!(names.len() >= 5, "{file}: {names:?}");
+            for name in names {
+                let family = name.trim_start_matches("forkless_").trim_end_matches("_total");
+                let registered = include_str!("metrics.rs").split("#[cfg(test)]").next().unwrap();
+                assert!(registered.contains(&format!("\"{family}\"")), "{file}: {name}");
+            }
+        }
+    }
 
     /// A 0 read as "none was made".
     #[test]

@@ -15,6 +15,7 @@ pub(crate) const STACK_BYTES: usize = 8192;
 const KIND_CREATION: u32 = 1;
 const KIND_STACK: u32 = 2;
 const KIND_PROGRAM: u32 = 3;
+const KIND_REFUSED: u32 = 4;
 
 pub(crate) const STATE_RETURNED: u32 = 1;
 
@@ -26,6 +27,8 @@ pub(crate) const CLASS_CLOSE_UNUSED: u16 = 4;
 pub(crate) const CLASS_BLOCK_WRITE_PARTIAL: u16 = 5;
 /// The class of a creation's stack.
 pub(crate) const CLASS_CREATION: u16 = 6;
+/// What the stack of a child that makes pages private has in place of a system call's number.
+pub(crate) const NR_EROSION: u32 = 0xffff_fffe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -72,6 +75,8 @@ pub(crate) struct RawCreation {
     pub(crate) pgtables_bytes: u64,
     pub(crate) child_copied: u64,
     pub(crate) child_reused: u64,
+    pub(crate) stalled: u64,
+    pub(crate) stalled_ns: u64,
     pub(crate) caller_tid: u32,
     pub(crate) child: u32,
     pub(crate) exec_tid: u32,
@@ -84,6 +89,8 @@ pub(crate) struct RawCreation {
     pub(crate) exec_errno: i32,
     pub(crate) argv_bytes: u32,
     pub(crate) uid: u32,
+    pub(crate) caller_at_exec: u32,
+    pub(crate) caller_at_exit: u32,
     pub(crate) caller_comm: [u8; 16],
     pub(crate) child_comm: [u8; 16],
     pub(crate) exec_path: [u8; PATH_BYTES],
@@ -103,6 +110,49 @@ pub(crate) struct RawStackHead {
     pub(crate) lr: u64,
     pub(crate) tid: u32,
     pub(crate) class: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct RawErosionKey {
+    pub(crate) ip: u64,
+    pub(crate) image: u64,
+    pub(crate) tgid: u32,
+    pub(crate) pad: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct RawRefusalKey {
+    pub(crate) site: RawSite,
+    pub(crate) error: u32,
+    pub(crate) is_thread: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct RawRefusals {
+    pub(crate) count: u64,
+    pub(crate) timed: u64,
+    pub(crate) ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawRefused {
+    pub(crate) kind: u32,
+    pub(crate) uid: u32,
+    pub(crate) key: RawRefusalKey,
+    pub(crate) capabilities: u64,
+    pub(crate) user_limit: u64,
+    pub(crate) user_count: u64,
+    pub(crate) pids_limit: u64,
+    pub(crate) pids_cgroup: u64,
+    pub(crate) data_pages: u64,
+    pub(crate) cgroup: u64,
+    pub(crate) no_init: u32,
+    pub(crate) pad: u32,
+    pub(crate) comm: [u8; 16],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -167,6 +217,14 @@ unsafe impl aya::Pod for RawTotals {}
 unsafe impl aya::Pod for RawStackHead {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawProgram {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawErosionKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawRefusalKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawRefusals {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawRefused {}
 
 /// The kinds of ring records, and their lengths.
 #[cfg(fuzzing)]
@@ -182,6 +240,7 @@ pub(crate) enum RingItem<'a> {
     Creation(Box<RawCreation>),
     Stack(RawStackHead, &'a [u8]),
     Program(Box<RawProgram>),
+    Refused(Box<RawRefused>),
 }
 
 fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
@@ -199,6 +258,9 @@ impl<'a> RingItem<'a> {
             }
             KIND_PROGRAM if bytes.len() == size_of::<RawProgram>() => {
                 Some(RingItem::Program(Box::new(read(bytes)?)))
+            }
+            KIND_REFUSED if bytes.len() == size_of::<RawRefused>() => {
+                Some(RingItem::Refused(Box::new(read(bytes)?)))
             }
             KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
                 let head: RawStackHead = read(bytes)?;
@@ -262,9 +324,11 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 8 * 8 + 12 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 16);
+        assert_eq!(size_of::<RawRefusalKey>(), 32 + 8);
+        assert_eq!(size_of::<RawRefused>(), 8 + 40 + 7 * 8 + 8 + 16);
     }
 }

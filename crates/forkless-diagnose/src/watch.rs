@@ -14,11 +14,15 @@ use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap,
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::creation::Creation;
+use crate::creation::{Creation, Place, ProgramKey};
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, Event, SeenProgram, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
-use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, RingItem};
+use crate::refusal::{RefusalKey, RefusedCreation};
+use crate::ring::{
+    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawErosionKey, RawRefusalKey, RawRefusals,
+    RawTotals, RingItem,
+};
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
 use crate::{answering, command, map_batch};
@@ -67,7 +71,11 @@ pub struct Watch {
     ring: RingBuf<MapData>,
     tier: Tier,
     child: Option<Child>,
-    tracks_faults: bool,
+    tracks_copies: bool,
+    /// Whether threads that wait behind a fork can be seen.
+    sees_stalls: bool,
+    /// Whether it is seen what a creation's caller waits for.
+    sees_parents: bool,
     counts_calls: bool,
     /// Whether to read maps in batches. `false` once the kernel has refused it.
     batches: Cell<bool>,
@@ -96,7 +104,11 @@ impl Watch {
             None if load::try_fentry(&btf).is_ok() => Tier::BpfFentry,
             None => Tier::BpfTracepoints,
         };
-        Self::start_in(options, &target, &btf, tier)
+        match Self::start_in(options, &target, &btf, tier, true) {
+            // It may be that alone which this kernel's verifier refuses.
+            Err(WatchError::Program { .. }) => Self::start_in(options, &target, &btf, tier, false),
+            started => started,
+        }
     }
 
     fn start_in(
@@ -104,6 +116,7 @@ impl Watch {
         target: &ResolvedTarget,
         btf: &Btf,
         tier: Tier,
+        sees_parents: bool,
     ) -> Result<Self, WatchError> {
         let own = std::process::id();
         let (all, calls) = (u32::from(target.all), u32::from(options.system_calls));
@@ -114,6 +127,7 @@ impl Watch {
         };
         let timing_number = timing as u32;
         let answering = answering_calls();
+        let parents = u32::from(sees_parents);
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(btf))
@@ -123,6 +137,7 @@ impl Watch {
             .override_global("watch_level", &level, true)
             .override_global("want_calls", &calls, true)
             .override_global("timing", &timing_number, true)
+            .override_global("sees_parents", &parents, true)
             .override_global("answering", &answering[..], true)
             .override_global("stacks_per_second", &options.stacks_per_second, true);
         if !options.system_calls {
@@ -136,6 +151,7 @@ impl Watch {
             watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
         }
         load::start(&mut bpf, btf, timing, options.system_calls)?;
+        let sees_stalls = load::load_stalls(&mut bpf, btf);
 
         let ring = bpf.take_map("ring").ok_or_else(|| missing_map("ring"))?;
         let ring = RingBuf::try_from(ring).map_err(map_error("ring"))?;
@@ -144,12 +160,14 @@ impl Watch {
             ring,
             tier,
             child: None,
-            tracks_faults: false,
+            tracks_copies: false,
+            sees_stalls,
+            sees_parents,
             counts_calls: options.system_calls,
             batches: Cell::new(true),
         };
         if options.faults {
-            watch.track_faults()?;
+            watch.track_copies()?;
         }
         if let Some(argv) = &target.command {
             watch.child = Some(watch.run(argv)?);
@@ -174,19 +192,28 @@ impl Watch {
         child
     }
 
-    /// Begins to count write-protect faults, if not yet begun. On aarch64 no tracepoint reports
-    /// them. Counting costs every page fault and page allocation of the machine some 60
-    /// nanoseconds, so it is only for when a process forks in full.
+    /// Begins to count write-protect faults and waits behind a fork, if not yet begun. On aarch64
+    /// no tracepoint reports such faults. Counting costs every page fault and page allocation of
+    /// the machine some 60 nanoseconds, and every wait for a lock. So it is only for when a
+    /// process forks in full.
     ///
     /// # Errors
     /// [`WatchError::Program`] or [`WatchError::NotPermitted`].
-    pub(crate) fn track_faults(&mut self) -> Result<(), WatchError> {
-        if !self.tracks_faults && load::sees_faults(&self.bpf) {
+    pub(crate) fn track_copies(&mut self) -> Result<(), WatchError> {
+        if self.tracks_copies {
+            return Ok(());
+        }
+        if load::sees_faults(&self.bpf) {
             for (name, _) in load::FAULTS {
                 load::attach(&mut self.bpf, name)?;
             }
-            self.tracks_faults = true;
         }
+        if self.sees_stalls {
+            for (name, _) in load::STALLS {
+                load::attach(&mut self.bpf, name)?;
+            }
+        }
+        self.tracks_copies = true;
         Ok(())
     }
 
@@ -196,6 +223,18 @@ impl Watch {
         if !load::sees_faults(&self.bpf) {
             limits.push(
                 "no tracepoint tells write-protect faults on this architecture: those after a fork are not counted"
+                    .to_owned(),
+            );
+        }
+        if !self.sees_stalls {
+            limits.push(
+                "this kernel has no tracepoints of locks (Linux 5.19): threads that wait behind a fork are not seen"
+                    .to_owned(),
+            );
+        }
+        if !self.sees_parents {
+            limits.push(
+                "this kernel does not tell what the callers of creations wait for: an event loop that waits for its children is not found"
                     .to_owned(),
             );
         }
@@ -237,6 +276,9 @@ impl Watch {
             match RingItem::decode(&item) {
                 Some(RingItem::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
                 Some(RingItem::Program(raw)) => sink(Event::Program(SeenProgram::from_raw(&raw))),
+                Some(RingItem::Refused(raw)) => {
+                    sink(Event::Refused(Box::new(RefusedCreation::from_raw(&raw))))
+                }
                 Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }
@@ -295,6 +337,40 @@ impl Watch {
         Some(BlockReads { reads, timed, ns })
     }
 
+    /// The pages that children have made private so far.
+    pub(crate) fn erosion(&self) -> Result<Vec<ErodedPages>, WatchError> {
+        let map = self.bpf.map("erosion").ok_or_else(|| missing_map("erosion"))?;
+        let map: BpfHashMap<_, RawErosionKey, u64> =
+            BpfHashMap::try_from(map).map_err(map_error("erosion"))?;
+        // An evicted entry restarts the iteration.
+        let mut found: Vec<ErodedPages> = map
+            .iter()
+            .take(2 * EROSION_PLACES)
+            .flatten()
+            .map(|(key, pages)| {
+                let creator = ProgramKey { pid: key.tgid, image: key.image };
+                ErodedPages { creator, ip: key.ip, pages }
+            })
+            .collect();
+        found.sort_by_key(|one| (one.creator, one.ip));
+        found.dedup_by_key(|one| (one.creator, one.ip));
+        Ok(found)
+    }
+
+    /// The refused creations so far.
+    pub(crate) fn refusals(&self) -> Result<Vec<(RefusalKey, RefusalCount)>, WatchError> {
+        let map = self.bpf.map("refusals").ok_or_else(|| missing_map("refusals"))?;
+        let map: BpfHashMap<_, RawRefusalKey, RawRefusals> =
+            BpfHashMap::try_from(map).map_err(map_error("refusals"))?;
+        let one = |(key, raw): (RawRefusalKey, RawRefusals)| {
+            let site = Place::from_raw(&key.site);
+            let key = RefusalKey { site, errno: key.error.cast_signed(), is_thread: key.is_thread != 0 };
+            (key, RefusalCount { count: raw.count, timed: raw.timed, ns: raw.ns })
+        };
+        // An evicted entry restarts the iteration.
+        Ok(map.iter().take(2 * REFUSAL_PLACES).flatten().map(one).collect())
+    }
+
     /// The system calls counted so far, by place and class, unordered.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         if self.batches.get() {
@@ -337,6 +413,10 @@ impl Watch {
     }
 }
 
+/// Entries of the map `erosion`.
+const EROSION_PLACES: usize = 8192;
+/// Entries of the map `refusals`.
+const REFUSAL_PLACES: usize = 1024;
 /// Entries of the map `calls`.
 const CALL_PLACES: usize = 16_384;
 

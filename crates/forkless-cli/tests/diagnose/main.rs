@@ -5,15 +5,20 @@
 //! counts as ignored, with the reason printed, and never as passed. Tests run one at a time:
 //! `--all` would see the programs of other tests.
 
+mod bystanders;
+mod compare;
+mod erosion;
 mod findings;
 mod healthy;
 #[path = "../library/mod.rs"]
 mod library;
 mod lines;
 mod log;
+mod loops;
 mod names;
 mod outputs;
 mod real;
+mod refused;
 mod remedies;
 mod repair;
 mod robust;
@@ -37,9 +42,14 @@ fn main() {
     lines::add(&mut trials);
     names::add(&mut trials);
     storms::add(&mut trials);
+    refused::add(&mut trials);
+    loops::add(&mut trials);
+    bystanders::add(&mut trials);
+    erosion::add(&mut trials);
     remedies::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
+    compare::add(&mut trials);
     tiers::add(&mut trials);
     robust::add(&mut trials);
     real::add(&mut trials);

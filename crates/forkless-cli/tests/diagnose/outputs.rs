@@ -41,10 +41,21 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
-fn schema() {
+fn validator() -> jsonschema::Validator {
     let schema = include_str!("../../../../docs/diagnose.schema.json");
     let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
-    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    jsonschema::validator_for(&schema).expect("a schema")
+}
+
+/// Fails if an output is not as docs/diagnose.schema.json describes it.
+#[track_caller]
+pub(crate) fn check_against_schema(value: &serde_json::Value) {
+    let errors: Vec<String> =
+        validator().iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{}: {value}", errors.join("; "));
+}
+
+fn schema() {
     for (flags, program) in [
         (&["--tier", "tracepoints"][..], &["forkexec", "5", "64"][..]),
         (&["--tier", "tracepoints"], &["swapcontext", "200000"]),
@@ -55,27 +66,45 @@ fn schema() {
     ] {
         let (values, ..) = crate::support::diagnose(flags, program);
         assert!(!values.is_empty());
-        for value in values {
-            let errors: Vec<String> = validator
-                .iter_errors(&value)
-                .map(|error| format!("{}: {error}", error.instance_path()))
-                .collect();
-            assert!(errors.is_empty(), "{flags:?} {program:?}: {}: {value}", errors.join("; "));
-        }
+        values.iter().for_each(check_against_schema);
     }
     // The schema must also reject something.
-    assert!(!validator.is_valid(&serde_json::json!({"schema": 1, "findings": []})));
+    assert!(!validator().is_valid(&serde_json::json!({"schema": 1, "findings": []})));
 }
 
+/// A program whose name, on disk and in its arguments, would be markup or break a line, and whose
+/// bytes are no text.
 fn html() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile");
+    std::fs::create_dir_all(&folder).expect("our own folder");
+    let program = folder.join(std::ffi::OsStr::from_bytes(b"<\nscript>\xff\x1b[2J"));
+    std::fs::copy(find("true").expect("true"), &program).expect("our own file");
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--html", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sh -c 'true \"<b>&\"'; /bin/sh -c 'echo \"<i>\" >/dev/null | cat'; done"])
+        .args(["diagnose", "--html", "--", "sh", "-c"])
+        .arg("for i in 1 2 3; do \"$0\" '</script><script>x()</script>'; sh -c 'true \"<b>&\"'; done")
+        .arg(&program)
         .output()
         .expect("forkless runs");
+    std::fs::remove_dir_all(&folder).expect("our own folder");
     let page = String::from_utf8_lossy(&output.stdout);
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{page}");
-    assert!(!page.contains("<i>") && !page.contains("<script"), "{page}");
+    assert_eq!(page.matches("<script").count(), 2, "the data and the page's own: {page}");
+    assert_eq!(page.matches("</script>").count(), 2, "{page}");
+    assert!(!page.contains("<b>") && !page.contains('\x1b'), "{page}");
     assert!(!page.contains("http://") && !page.contains("https://"), "the page stands alone");
+    let (_, data) = page.split_once("application/json\">").expect("the data of the pictures");
+    let (data, _) = data.split_once("</script>").expect("their end");
+    let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+    assert_eq!(data["seen"].as_array().map(Vec::len), Some(6), "{data}");
+    let started = data["started"].as_array().expect("a list");
+    assert!(started.iter().any(|name| name == "<\nscript>\u{fffd}\u{1b}[2J"), "{data}");
+    assert!(page.contains("class=\"flame\""), "{page}");
+
+    let nothing =
+        Command::new(FORKLESS).args(["diagnose", "--html", "--", "true"]).output().expect("forkless runs");
+    let page = String::from_utf8_lossy(&nothing.stdout);
+    assert!(page.contains("there is nothing to draw"), "{page}");
 }
 
 /// Writes an output of a watch into a file, since the program prints on standard output itself.

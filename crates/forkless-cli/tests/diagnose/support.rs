@@ -56,6 +56,19 @@ pub(crate) fn known_problem() -> Option<&'static Path> {
         .as_deref()
 }
 
+/// A program of `fixtures/diagnose`, compiled; `None` without a compiler.
+pub(crate) fn program(source: &str) -> Option<PathBuf> {
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.strip_suffix(".c")?);
+    let status = Command::new("cc")
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer", "-pthread", "-o"])
+        .arg(&binary)
+        .arg(fixture(source))
+        .status()
+        .ok()?;
+    assert!(status.success(), "{source} does not compile");
+    Some(binary)
+}
+
 /// The last line of standard output that the program printed about itself.
 pub(crate) struct Truth(pub(crate) Value);
 

@@ -5,8 +5,12 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 /// Built once, under its own profile: it is no default member of the workspace.
-/// `FORKLESS_LIBRARY` tells the command about it.
+/// `FORKLESS_LIBRARY` tells the command about it. `FORKLESS_TEST_LIBRARY` names another to test: a
+/// broken one, whose faults the tests must find (tests/trust.sh).
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    if let Some(library) = std::env::var_os("FORKLESS_TEST_LIBRARY") {
+        return library.into();
+    }
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
     let library = target.join("preload").join(forkless_run::LIBRARY_NAME);
     // No compiler there: what these tests built on the machine that emulates is at the same place.

@@ -56,6 +56,13 @@ pub(crate) struct Group {
     pub(crate) page_tables: Stream,
     pub(crate) child_faults: u64,
     pub(crate) still_running: u64,
+    /// Creations for which other threads of the caller waited.
+    pub(crate) stalling: u64,
+    /// These threads, at all creations and at the worst.
+    pub(crate) stalled: u64,
+    pub(crate) most_stalled: u64,
+    /// The sum of their waits, nanoseconds.
+    pub(crate) stalled_ns: u64,
     /// Programs the children became, the most frequent few.
     pub(crate) programs: TopNames,
     pub(crate) comm: String,
@@ -92,6 +99,10 @@ impl Group {
             self.page_tables.add(creation.memory.page_tables as f64);
         }
         self.child_faults += creation.child_copied + creation.child_reused;
+        self.stalling += u64::from(creation.stalled > 0);
+        self.stalled += creation.stalled;
+        self.most_stalled = self.most_stalled.max(creation.stalled);
+        self.stalled_ns += creation.stalled_ns;
         self.still_running += u64::from(creation.end == ChildEnd::Running);
         if let Some(path) = creation.exec_path.as_ref().or(creation.exec_failed_path.as_ref()) {
             self.programs.add(path);
@@ -122,6 +133,10 @@ impl Group {
         }
         self.child_faults += other.child_faults;
         self.still_running += other.still_running;
+        self.stalling += other.stalling;
+        self.stalled += other.stalled;
+        self.most_stalled = self.most_stalled.max(other.most_stalled);
+        self.stalled_ns += other.stalled_ns;
         self.programs.merge(&other.programs);
         self.lines.merge(&other.lines);
         if self.comm.is_empty() {

@@ -5,11 +5,13 @@ mod cgroup;
 mod group;
 mod line_counts;
 mod lines;
+mod loops;
 mod moments;
 mod naming;
 mod origins;
 mod process;
 mod programs;
+mod refused;
 mod spent;
 mod start;
 mod starters;
@@ -25,12 +27,15 @@ pub use self::group::Outcome;
 use self::group::place_the_unplaced;
 pub(crate) use self::line_counts::LineCounts;
 use self::lines::Lines;
+pub(crate) use self::loops::Blocked;
+use self::loops::Loops;
 pub(crate) use self::moments::Moments;
 use self::naming::{Named, Naming};
 use self::origins::OriginKey;
 pub(crate) use self::origins::Origins;
 pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
+pub(crate) use self::refused::{Refusals, Refused};
 pub(crate) use self::spent::Spent;
 pub(crate) use self::start::{FailedExecs, ShellGroup};
 pub(crate) use self::starters::{Starter, Starters};
@@ -39,12 +44,12 @@ use self::sums::{ByCgroup, Sums};
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::estimate::Times;
-use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, Totals};
 use crate::procfs;
 use crate::reach::speculated_from;
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CREATION, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
-    CLASS_ZONEINFO, RawCallKey,
+    CLASS_ZONEINFO, NR_EROSION, RawCallKey,
 };
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
@@ -114,6 +119,8 @@ pub(crate) struct Collected {
     pub(crate) groups: HashMap<(Place, Outcome), Group>,
     pub(crate) failed: HashMap<ProgramKey, FailedExecs>,
     pub(crate) shells: HashMap<(ProgramKey, shell::Fate), ShellGroup>,
+    pub(crate) refused: Refusals,
+    pub(crate) erosion: Vec<ErodedPages>,
     pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
     /// The user's lines at each place, of all its creations.
@@ -134,6 +141,7 @@ pub(crate) struct Collected {
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
     starters: Starters,
+    pub(crate) loops: Loops,
     origins: Origins,
     moments: Moments,
     /// The measured costs of creations.
@@ -161,6 +169,8 @@ impl Collected {
             groups: HashMap::new(),
             failed: HashMap::new(),
             shells: HashMap::new(),
+            refused: Refusals::default(),
+            erosion: Vec::new(),
             programs: Programs::default(),
             stacks: HashMap::new(),
             lines_at: HashMap::new(),
@@ -176,6 +186,7 @@ impl Collected {
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
             starters: Starters::default(),
+            loops: Loops::default(),
             origins: Origins::default(),
             moments: Moments::new(),
             each: Times::default(),
@@ -214,6 +225,19 @@ impl Collected {
                 self.programs.seen(seen);
                 false
             }
+            Event::Refused(refused) => {
+                let program = refused.key.site.program();
+                self.meet(program, Some(refused.comm.as_str()).filter(|comm| !comm.is_empty()));
+                let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
+                if told.is_none()
+                    && let Some(cgroup) = self.cgroups.name(refused.cgroup, None).map(str::to_owned)
+                {
+                    self.programs.in_cgroup(program, &cgroup);
+                }
+                self.programs.invoked(program);
+                self.refused.met(*refused);
+                false
+            }
         }
     }
 
@@ -240,6 +264,7 @@ impl Collected {
 
     /// Takes back the stacks that already have names. Never waits.
     pub(crate) fn take_names(&mut self) {
+        self.loops.look();
         while let Some(named) = self.naming.as_mut().and_then(Naming::ready) {
             self.named(named);
         }
@@ -286,6 +311,8 @@ impl Collected {
         let mut wanted: HashSet<ProgramKey> = self.groups.keys().map(|(site, _)| site.program()).collect();
         wanted.extend(self.shells.keys().map(|(program, _)| *program));
         wanted.extend(self.failed.keys());
+        wanted.extend(self.refused.iter().map(|(key, _)| key.site.program()));
+        wanted.extend(self.loops.iter().map(|(site, _)| site.program()));
         wanted.extend(self.calls.keys().filter_map(|(pid, ..)| self.programs.last_of(*pid)));
         self.programs.forget_all_but(&wanted);
     }
@@ -293,14 +320,16 @@ impl Collected {
     /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
     /// places have no stack.
     fn forget_stacks(&mut self) {
-        let Self { stacks, lines_at, groups, shells, failed, calls, origins, .. } = self;
+        let Self { stacks, lines_at, groups, shells, failed, calls, origins, refused, loops, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
         let of_shells = shells.values().flat_map(|group| group.sites.each());
         let of_failed = failed.values().flat_map(|failed| failed.sites.each());
         wanted.extend(of_shells.chain(of_failed).map(|(site, _)| (site.pid, site.ip)));
         wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
+        wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
+        wanted.extend(loops.iter().map(|(site, _)| (site.pid, site.ip)));
         wanted.extend(origins.places().map(|site| (site.pid, site.ip)));
-        stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
+        stacks.retain(|site, _| site.nr == NR_EROSION || wanted.contains(&(site.pid, site.ip)));
         lines_at.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
     }
 
@@ -330,6 +359,7 @@ impl Collected {
         if let Some(ns) = spent.measured_ns() {
             self.each.add(ns);
         }
+        self.loops.created(creation);
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
@@ -457,6 +487,9 @@ impl Collected {
     /// complete reading.
     pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
+        if !self.refused.is_empty() {
+            self.refused.follow(watch.refusals()?.into_iter());
+        }
         let forkers: HashSet<u32> = self
             .groups
             .keys()
@@ -468,6 +501,9 @@ impl Collected {
             if let Some(faults) = watch.faults_after_fork(pid) {
                 self.faults.insert(pid, faults);
             }
+        }
+        if end {
+            self.erosion = watch.erosion()?;
         }
         if end || self.calls_walk.is_due() {
             self.calls_walk.began();

@@ -5,8 +5,9 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::creation::Place;
 use crate::stack::{Frame, Sighting};
@@ -18,7 +19,7 @@ pub(super) const MAX_UNNAMED: usize = 1024;
 pub(super) type Named = (Place, Vec<Frame>);
 
 /// The thread, and the stacks on their way to it and back. Dropping it waits for the stack being
-/// named.
+/// named, unless that was given up.
 #[derive(Debug)]
 pub(super) struct Naming {
     to_name: Option<Sender<Sighting>>,
@@ -27,7 +28,13 @@ pub(super) struct Naming {
     stop: Arc<AtomicBool>,
     waiting: usize,
     left_out: u64,
+    longest: Duration,
+    /// It reads a file that does not answer, as one of a file system in user space may.
+    is_stuck: bool,
 }
+
+/// How long one stack may take at the end of a watch.
+const LONGEST: Duration = Duration::from_secs(60);
 
 impl Naming {
     /// Starts the thread, which calls `frames` for each stack.
@@ -45,7 +52,9 @@ impl Naming {
                 }
             }
         })?;
-        Ok(Self { to_name: Some(to_name), named, thread: Some(thread), stop, waiting: 0, left_out: 0 })
+        let (to_name, thread) = (Some(to_name), Some(thread));
+        let (waiting, left_out, longest, is_stuck) = (0, 0, LONGEST, false);
+        Ok(Self { to_name, named, thread, stop, waiting, left_out, longest, is_stuck })
     }
 
     /// Hands a stack over. Never waits: if too many are on their way, it drops the stack and counts
@@ -63,7 +72,8 @@ impl Naming {
     /// A stack that already has its names.
     pub(super) fn ready(&mut self) -> Option<Named> {
         let named = self.named.try_recv().ok()?;
-        self.waiting -= 1;
+        // It may come after it was given up.
+        self.waiting = self.waiting.saturating_sub(1);
         Some(named)
     }
 
@@ -72,14 +82,19 @@ impl Naming {
         if self.waiting == 0 {
             return None;
         }
-        let Ok(named) = self.named.recv() else {
-            // A parser panicked on a file, which ended the thread.
-            self.left_out += self.waiting as u64;
-            self.waiting = 0;
-            return None;
-        };
-        self.waiting -= 1;
-        Some(named)
+        match self.named.recv_timeout(self.longest) {
+            Ok(named) => {
+                self.waiting -= 1;
+                Some(named)
+            }
+            // A parser that panicked on a file has ended the thread.
+            Err(why) => {
+                self.is_stuck |= why == RecvTimeoutError::Timeout;
+                self.left_out += self.waiting as u64;
+                self.waiting = 0;
+                None
+            }
+        }
     }
 
     /// Stacks that got no names for want of room.
@@ -92,9 +107,35 @@ impl Drop for Naming {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.to_name = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| !self.is_stuck) {
             // Its panic was printed when it happened.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::StackTop;
+    use crate::stack::Unwinder;
+
+    #[test]
+    fn a_file_that_never_answers_is_given_up() {
+        let (open, gate) = mpsc::channel::<()>();
+        let reads = move |_: &Sighting| {
+            let _ = gate.recv();
+            Vec::new()
+        };
+        let mut naming = Naming::start(reads).expect("a thread");
+        naming.longest = Duration::from_millis(20);
+        let ip = std::process::id as fn() -> u32 as usize as u64;
+        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
+        let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        naming.add(Unwinder::new().meet(stack).expect("we are there"));
+        assert_eq!((naming.next(), naming.left_out()), (None, 1));
+        // Without the gate's opening, too.
+        drop(naming);
+        drop(open);
     }
 }

@@ -95,13 +95,18 @@ fn finding(
     each: Estimate,
     text: impl FnOnce(&[Frame]) -> Text,
 ) -> Option<Finding> {
+    /// Fewer calls are no habit, and found only where every share counts.
+    const LEAST: u64 = 100;
     let count = merged.calls.count;
     let ns = each.mid * count as f64;
     // CPU time comes in ticks of 10 ms: for a process that used little, the watch's length is taken
     // instead.
     let cpu_ns = if merged.cpu_ns >= 50_000_000 { merged.cpu_ns as f64 } else { context.window_ns };
     let process_share = ns / cpu_ns;
-    if context.share(ns) < context.thresholds.share || process_share < context.thresholds.process_share {
+    if count < LEAST
+        || context.share(ns) < context.thresholds.share
+        || process_share < context.thresholds.process_share
+    {
         return None;
     }
     let stack = context.stack(&merged.place.1);

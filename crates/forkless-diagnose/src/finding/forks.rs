@@ -400,12 +400,14 @@ fn siblings(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
 }
 
 /// The share of these forks that the preloaded library speculates, or why it does none any good.
-fn speculated(context: &Context<'_>, merged: &Merged) -> Result<f64, Obstacle> {
+fn speculated(context: &Context<'_>, merged: &Merged, teardown: Estimate) -> Result<f64, Obstacle> {
     /// From a smaller share on it is no remedy.
     const LEAST: f64 = 0.5;
     let group = &merged.group;
     context.everywhere.in_forks(context.reach(&merged.programs), group.anon.mean as u64)?;
-    reach::too_slow(group.child.least(), group.child.count())?;
+    // A speculation has no copy that the exec takes down.
+    let exec = if group.exec.count() > 0 { group.exec.median() } else { teardown };
+    reach::too_slow(group.child.least().map(|ns| ns - exec.high), group.child.count())?;
     let (execs, alone) = siblings(context, merged);
     let share = reach::speculated_share(execs, alone);
     if share < LEAST { Err(Obstacle::SeldomExecs(execs, execs + alone)) } else { Ok(share) }
@@ -444,7 +446,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         [whole.minus(price.in_all), pause.minus(price.in_caller)]
             .map(|saving| part(saving.at_least_zero(), share))
     };
-    let speculated = speculated(context, merged).and_then(|share| {
+    let speculated = speculated(context, merged, teardown).and_then(|share| {
         let saves = by_library(share)[0].mid > 0.0;
         if saves { Ok(share) } else { Err(Obstacle::Cheap) }
     });
@@ -503,6 +505,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             child_ns: Some(child_ns),
             faults_ns: counts_faults(context, merged).then_some(faults_ns),
             cpu_share: context.share(caller_ns + child_ns + faults_ns),
+            ..Cost::default()
         },
         fork_times: Some(fork_times(call, group, true)),
         evidence: list,
@@ -608,6 +611,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             child_ns: None,
             faults_ns: counts_faults(context, merged).then_some(faults_ns),
             cpu_share: context.share(caller_ns + faults_ns),
+            ..Cost::default()
         },
         fork_times: Some(fork_times(call, group, false)),
         evidence: list,
@@ -767,6 +771,38 @@ mod tests {
         let lost = Estimate { low: 0.0, mid: 0.0, high: 500.0 };
         let noisy = CostModel { fork_per_entry: lost, teardown_per_entry: lost, ..model() };
         assert_eq!(findings_by(&noisy, f64::from(256 << 20), 13e6).len(), 1);
+    }
+
+    /// On a busy machine gunicorn's children took 207 ms to their new program, most of it the exec
+    /// that took down the copy. They were said to be too slow for the preloaded library.
+    #[test]
+    fn an_exec_that_takes_a_copy_down_makes_no_child_slow() {
+        let group = |exec| {
+            let mut group = Group { count: 3, ..Group::default() };
+            group.anon.add(f64::from(256 << 20));
+            (0..3).for_each(|_| group.caller.add(100e6));
+            (0..3).for_each(|_| group.child.add(207e6));
+            (0..3).for_each(|_| group.exec.add(exec));
+            group
+        };
+        let obstacle = |exec| {
+            let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+            let groups = HashMap::from([((site, Outcome::ForkThenExec), group(exec))]);
+            let context = Context {
+                collected: &Collected::new(),
+                groups: &groups,
+                namesakes: &HashMap::new(),
+                starters: &Starters::default(),
+                model: &model(),
+                everywhere: &Everywhere::default(),
+                command: None,
+                thresholds: Thresholds::default(),
+                window_ns: 60e9,
+            };
+            find(&context)[0].obstacle.clone()
+        };
+        assert_eq!(obstacle(190e6), None);
+        assert_eq!(obstacle(10e6), Some(Obstacle::Slow(197_000_000)));
     }
 
     #[test]

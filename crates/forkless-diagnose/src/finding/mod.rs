@@ -3,9 +3,13 @@
 //! healthy machine has no findings.
 
 mod advice;
+mod bystanders;
 mod calls;
+mod erosion;
 mod execs;
 mod forks;
+mod loops;
+mod refused;
 mod shells;
 mod storms;
 
@@ -52,6 +56,14 @@ pub enum FindingKind {
     PartialBlockWrites,
     /// A script, xargs, find or make starts many short programs, one by one.
     StartStorm,
+    /// The kernel refuses to create processes or threads: a limit was reached.
+    ForkRefused,
+    /// An event loop's thread creates processes itself, or waits for them.
+    LoopBlocked,
+    /// Other threads of a process wait while it forks.
+    Bystanders,
+    /// Forked workers make pages private that they could share.
+    CowErosion,
 }
 
 impl FindingKind {
@@ -83,6 +95,9 @@ pub struct Cost {
     /// model's price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults_ns: Option<f64>,
+    /// Nanoseconds that other threads of the caller waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others_ns: Option<f64>,
     /// All of it as a share of one CPU over the watch.
     pub cpu_share: f64,
 }
@@ -433,13 +448,17 @@ pub(crate) fn label(name: &ProcessName) -> String {
     name.name.clone()
 }
 
-/// All findings, the largest saving first.
+/// All findings: refused creations first, then the largest saving.
 pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     let mut findings = forks::find(context);
     findings.extend(shells::find(context));
     findings.extend(execs::find(context));
     findings.extend(calls::find(context));
     findings.extend(storms::find(context));
+    findings.extend(refused::find(context));
+    findings.extend(loops::find(context));
+    findings.extend(bystanders::find(context));
+    findings.extend(erosion::find(context));
     for finding in &mut findings {
         // Of an interpreter nobody wants a line: it is said why its script has none.
         if !finding.evidence.iter().any(|said| said.what.starts_with(forks::LINE_OF)) {
@@ -447,6 +466,10 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
             finding.evidence.extend(why);
         }
     }
-    findings.sort_by(|a, b| b.saving_share.mid.total_cmp(&a.saving_share.mid));
+    // A program that fails comes before those that are slow.
+    findings.sort_by(|a, b| {
+        let is_slow = |finding: &Finding| finding.kind != FindingKind::ForkRefused;
+        is_slow(a).cmp(&is_slow(b)).then(b.saving_share.mid.total_cmp(&a.saving_share.mid))
+    });
     findings
 }

@@ -220,6 +220,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             child_ns: Some(child_ns),
             faults_ns: None,
             cpu_share: context.share(cost_ns),
+            ..Cost::default()
         },
         evidence: list,
         reason: "Each program is created, executed, linked with its libraries and taken down again, which takes longer than its work.".to_owned(),

@@ -55,7 +55,7 @@ impl MappedFile {
         self.read.get_or_init(|| ModuleFile::read(&self.file, &self.path, self.root.as_deref())).as_ref()
     }
 
-    /// The source of an address of the file. Takes some 10 ms for each MB of debug information the
+    /// The source of an address of the file. Takes some 2 ms for each MB of debug information the
     /// first time.
     pub(super) fn source(&self, address: u64) -> Result<Vec<SourceFrame>, NoLine> {
         let mut debug = self.debug.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,18 +5,17 @@ use std::io::{self, Write};
 use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::pictures::pictures;
 use super::{EndReason, duration, remedy, text};
 
-const STYLE: &str = "
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
-h2 { font-size: 1.1em; margin: 0 } section { border-top: 1px solid #ccc; padding: 1em 0 }
-dt { color: #666; float: left; clear: left; width: 7em } dd { margin: 0 0 .2em 7.5em }
-.bar { background: #d33; height: .6em; margin: .4em 0 } pre { margin: 0; white-space: pre-wrap }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } section { border-color: #444 } dt { color: #aaa } }
-";
+const STYLE: &str = include_str!("html/style.css");
+const SCRIPT: &str = include_str!("html/pictures.js");
 
-/// Command lines of other users end up in this page: all but [`STYLE`] is escaped, and control
-/// characters are, too, for the page may be printed to a terminal.
+/// The browser itself keeps the page from fetching anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+/// Command lines of other users end up in this page: all but [`STYLE`] and [`SCRIPT`] is escaped.
+/// Control characters are escaped, too, for the page may be printed to a terminal.
 pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
     let most = report.findings.iter().map(|f| f.saving_share.mid).fold(f64::MIN_POSITIVE, f64::max);
     let page = html! {
@@ -25,6 +24,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
                 title { "forkless diagnose" }
                 style { (PreEscaped(STYLE)) }
             }
@@ -38,8 +38,10 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
                 @for limit in &report.limits { p { b { "Limited:" } " " (limit) } }
                 @for loss in &report.losses { p { b { "Missed:" } " " (loss) } }
                 p { (text::starts(report)) }
+                (pictures(report))
                 @if report.findings.is_empty() { p { "Nothing found." } }
                 @for finding in &report.findings { (section(report, finding, most)) }
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     };

@@ -10,7 +10,7 @@ use forkless_diagnose::{
 use super::{EndReason, remedy};
 
 /// The version of the schema.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 #[derive(serde::Serialize)]
 struct JsonReport<'r> {
@@ -19,6 +19,7 @@ struct JsonReport<'r> {
     tier: Tier,
     refused: Vec<JsonRefused<'r>>,
     limits: Vec<&'r String>,
+    command: Option<String>,
     window_ns: u64,
     totals: Totals,
     creations: CreationCounts,
@@ -61,6 +62,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             .map(|probe| JsonRefused { tier: probe.tier, why: probe.refused.as_deref() })
             .collect(),
         limits: report.limits.iter().chain(&report.losses).collect(),
+        command: report.command.as_ref().map(|command| command.line("")),
         window_ns: report.window_ns,
         totals: report.totals,
         creations: report.creations,

@@ -1,6 +1,7 @@
 //! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The library
 //! `forkless-diagnose` judges.
 
+mod compare;
 mod filter;
 mod folded;
 mod html;
@@ -8,6 +9,7 @@ mod json;
 mod live;
 mod log;
 mod origins;
+mod pictures;
 mod pprof;
 mod remedy;
 mod serve;
@@ -35,14 +37,20 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(
     group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])),
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     override_usage = "forkless diagnose [OPTIONS] -- <CMD> [ARGS]...\n       \
-    forkless diagnose [OPTIONS] --pid <PID> | --all | --cgroup <PATH>",
+    forkless diagnose [OPTIONS] --pid <PID> | --all | --cgroup <PATH>\n       \
+    forkless diagnose compare [OPTIONS] <BEFORE> <AFTER>",
     after_help = "Examples:\n  forkless diagnose -- make\n  forkless diagnose -p 4711 -d 30\n  forkless diagnose --all -d 60 --json \
     -o report.json\n  forkless diagnose --log -- ./configure\n  forkless diagnose --log --all \
     --comm java --slower 10\n\nExit codes: 0 nothing was found (with --log: always), 1 something was; \
     2 usage; 3 this machine or user lacks what it takes. The status of CMD is not part of it."
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+
     /// Watch this process and its descendants.
     #[arg(short, long, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pid: Option<u32>,
@@ -115,6 +123,12 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// What else `diagnose` does than to watch.
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Compare(compare::Args),
+}
+
 pub(super) fn pid(text: &str) -> Result<u32, String> {
     // The kernel's own limit is 2^22; its numbers are positive ints.
     text.parse::<i32>()
@@ -182,6 +196,9 @@ fn classify(error: WatchError) -> anyhow::Error {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
+    if let Some(Action::Compare(args)) = &args.action {
+        return compare::run(args);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle SIGINT and SIGTERM")?;

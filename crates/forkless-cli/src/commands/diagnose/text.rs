@@ -223,6 +223,7 @@ pub(super) fn cost(cost: Cost) -> String {
         (cost.caller_ns, "in the caller"),
         (cost.child_ns, "in children"),
         (cost.faults_ns.filter(|ns| *ns > 0.0), "in faults afterwards"),
+        (cost.others_ns, "in other threads of the caller"),
     ];
     let known: Vec<String> =
         parts.iter().filter_map(|(ns, whose)| Some(format!("{} {whose}", time((*ns)?)))).collect();

@@ -1,0 +1,46 @@
+//! Workers that make pages private: found with who writes, and less with the remedy applied.
+
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use crate::support::{add_needing, fixture, of_kind, report_in};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    type Test = (&'static str, fn(), &'static str);
+    let tests: [Test; 2] = [
+        ("erosion::by_a_collector_until_the_parent_freezes", collector, "python3"),
+        ("erosion::by_reference_counts", counts, "python3"),
+    ];
+    add_needing(trials, &tests);
+}
+
+#[track_caller]
+fn is_quiet(report: &Value) {
+    let findings = report["findings"].as_array().expect("a list");
+    assert!(!findings.iter().any(|finding| finding["kind"] == "cow_erosion"), "{report}");
+}
+
+fn run(what: &str) -> Option<Value> {
+    report_in("tracepoints", &["python3", &fixture("workers.py"), what])
+}
+
+fn collector() {
+    let Some(report) = run("collect") else { return };
+    let finding = of_kind(&report, "cow_erosion");
+    assert!(finding["title"].to_string().contains("3 workers make "), "{finding}");
+    assert!(finding["title"].to_string().ends_with("by the garbage collector\""), "{finding}");
+    assert!(finding["remedy"].to_string().contains("gc.freeze() right before the fork"), "{finding}");
+    // The remedy, applied: the same collections write to nothing that is shared.
+    let Some(mended) = run("freeze") else { return };
+    is_quiet(&mended);
+    assert_eq!(mended["creations"]["full_fork_alone"], report["creations"]["full_fork_alone"], "{mended}");
+}
+
+fn counts() {
+    let Some(report) = run("read") else { return };
+    let finding = of_kind(&report, "cow_erosion");
+    assert!(finding["title"].to_string().ends_with("by reference counts\""), "{finding}");
+    // The remedy, applied: the same data without objects.
+    let Some(mended) = run("array") else { return };
+    is_quiet(&mended);
+}

@@ -1,0 +1,96 @@
+//! Event loops that stand still: found with what they wait for, and not with the remedy applied.
+
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use crate::support::{add_needing, fixture, functions, of_kind, program, report_in};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    type Test = (&'static str, fn(), &'static str);
+    let tests: [Test; 5] = [
+        ("loops::asyncio_that_waits_for_a_programs_end", asyncio, "python3"),
+        ("loops::node_that_waits_for_a_programs_end", node, "node"),
+        ("loops::one_that_copies_memory_to_start_programs", forks, "cc"),
+        ("loops::in_which_another_thread_starts_programs", another_thread, "cc"),
+        ("loops::of_scripts_that_serve_nobody_are_no_finding", scripts, "node"),
+    ];
+    add_needing(trials, &tests);
+}
+
+fn found(report: &Value) -> Option<&Value> {
+    report["findings"].as_array().expect("a list").iter().find(|finding| finding["kind"] == "loop_blocked")
+}
+
+/// The value of a fact, if it is there.
+fn fact<'f>(finding: &'f Value, what: &str) -> Option<&'f str> {
+    let evidence = finding["evidence"].as_array().expect("a list");
+    evidence.iter().find(|fact| fact["what"] == what).and_then(|fact| fact["value"].as_str())
+}
+
+const END: &str = "of it in the wait for the child's end";
+
+fn asyncio() {
+    let server = fixture("loop.py");
+    let Some(report) = report_in("tracepoints", &["python3", &server]) else { return };
+    let finding = of_kind(&report, "loop_blocked");
+    assert!(finding["title"].to_string().contains("it waits for the end of sleep"), "{finding}");
+    assert!(fact(&finding, END).is_some_and(|value| value.ends_with(" of 20 times")), "{finding}");
+    assert!(finding["remedy"].to_string().contains("Await asyncio.create_subprocess_exec"), "{finding}");
+    // The line is read while the loop waits. On a busy machine that may be too late for all.
+    let line = std::fs::read_to_string(&server).expect("a fixture");
+    let marked = line.lines().position(|line| line.ends_with("# @0 run_program")).expect("a mark") + 1;
+    if finding["call_site"][0]["line"].is_u64() {
+        assert_eq!(finding["place"], format!("run_program (loop.py:{marked})"), "{finding}");
+    }
+    // The remedy, applied.
+    let Some(mended) = report_in("tracepoints", &["python3", &server, "await"]) else { return };
+    assert!(mended["starts"]["programs"].as_u64().is_some_and(|programs| programs >= 20), "{mended}");
+    assert_eq!(found(&mended).and_then(|finding| fact(finding, END)), None, "{mended}");
+}
+
+fn node() {
+    let server = fixture("loop.js");
+    let Some(report) = report_in("tracepoints", &["node", &server]) else { return };
+    let finding = of_kind(&report, "loop_blocked");
+    assert!(finding["title"].to_string().contains("it waits for the end of sleep"), "{finding}");
+    assert!(fact(&finding, END).is_some_and(|value| value.ends_with(" of 20 times")), "{finding}");
+    assert!(finding["remedy"].to_string().contains("child_process.execFile"), "{finding}");
+    // The remedy, applied.
+    let Some(mended) = report_in("tracepoints", &["node", &server, "async"]) else { return };
+    assert_eq!(found(&mended).and_then(|finding| fact(finding, END)), None, "{mended}");
+}
+
+fn run(tier: &str, how: &str) -> Option<Value> {
+    let program = program("loop.c").expect("a compiler");
+    report_in(tier, &[&program.to_string_lossy(), how, "20", "64"])
+}
+
+fn forks() {
+    let Some(report) = run("tracepoints", "fork") else { return };
+    let finding = of_kind(&report, "loop_blocked");
+    assert_eq!(finding["count"], 20, "{finding}");
+    // Another thread's time is none of the loop's.
+    assert_eq!(fact(&finding, END), None, "{finding}");
+    assert!(functions(&finding).contains(&"start_program"), "{finding}");
+    assert!(finding["command"].to_string().contains("forkless run -- "), "{finding}");
+    // The remedy, applied: whatever the loop still waits for, it copies nothing.
+    let Some(mended) = run("tracepoints", "spawn") else { return };
+    assert_eq!(mended["creations"]["shared_memory"], 20, "{mended}");
+    if let Some(finding) = found(&mended) {
+        assert!(!finding["command"].to_string().contains("forkless run"), "{finding}");
+    }
+}
+
+fn another_thread() {
+    for tier in ["tracepoints", "perf"] {
+        let Some(report) = run(tier, "thread") else { continue };
+        assert_eq!(found(&report), None, "the loop went on: {report}");
+    }
+}
+
+/// A build script may wait for its programs.
+fn scripts() {
+    let script = "for (let i = 0; i < 10; i++) require('child_process').execFileSync('true')";
+    let Some(report) = report_in("tracepoints", &["node", "-e", script]) else { return };
+    assert_eq!(found(&report), None, "{report}");
+}

@@ -1,0 +1,120 @@
+//! Threads that wait while another thread of their process forks: the kernel holds the lock of the
+//! memory map until the page tables are copied.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use crate::collect::{Group, Outcome};
+use crate::creation::ProgramKey;
+use crate::program::ProcessName;
+use crate::remedy::{Remedy, Treatment};
+use crate::stack::Frame;
+
+/// The waits must be so many times the least share of a finding: by default 2 % of a CPU. Or each
+/// is as long as a pause that is a finding.
+const SHARE: f64 = 20.0;
+/// As for forks: a wait beyond what the memory explains is preemption.
+const MARGIN: f64 = 4.0;
+
+struct Merged {
+    process: ProcessName,
+    programs: Vec<ProgramKey>,
+    stack: Vec<Frame>,
+    outcome: Outcome,
+    group: Group,
+}
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    type Key = (String, Option<String>, Vec<Frame>, Outcome);
+    let mut merged: HashMap<Key, Merged> = HashMap::new();
+    for ((place, outcome), group) in context.groups.iter().filter(|(_, group)| group.stalled > 0) {
+        let process = context.name(place.program(), &group.comm);
+        let stack = context.stack_of(std::iter::once((place, 1)));
+        let key = (label(&process), process.cgroup.clone(), stack.clone(), *outcome);
+        let known = merged.entry(key).or_insert_with(|| Merged {
+            process,
+            programs: Vec::new(),
+            stack,
+            outcome: *outcome,
+            group: Group::default(),
+        });
+        if !known.programs.contains(&place.program()) {
+            known.programs.push(place.program());
+        }
+        known.group.merge(group);
+    }
+    merged.into_values().filter_map(|merged| finding(context, &merged)).collect()
+}
+
+fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    let Merged { process, programs, stack, outcome, group } = merged;
+    let model = context.model;
+    let forks = group.stalling;
+    let ns = group.stalled_ns as f64;
+    let each_thread = ns / group.stalled as f64;
+    let entries = (group.anon.mean + group.swap.mean) / 4096.0;
+    let explained = MARGIN * model.fork(entries as u64, 0).high;
+    let counted = each_thread.min(explained);
+    if context.share(counted * group.stalled as f64) < context.thresholds.share * SHARE
+        && counted < context.thresholds.pause_ns
+    {
+        return None;
+    }
+    let each_fork = ns / forks as f64;
+    let all = crate::Estimate { low: each_fork, mid: each_fork, high: each_fork };
+    let is_start = *outcome == Outcome::ForkThenExec;
+    // A spawn holds no lock; a fork of huge pages holds it for a part of the time.
+    let kept = if is_start {
+        0.0
+    } else {
+        let huge = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
+        (huge.mid / model.fork(entries as u64, 0).mid.max(1.0)).min(1.0)
+    };
+    let saving_each = all.times(1.0 - kept);
+    let threads = (group.stalled as f64 / forks as f64).round().max(1.0);
+    let noun = if threads > 1.0 { "threads" } else { "thread" };
+    let (treatment, explanation) = if is_start {
+        (
+            Treatment::SpeculateForks,
+            "Start programs with posix_spawn or vfork (libraries: forkless), which lock nothing",
+        )
+    } else {
+        (
+            Treatment::UseHugePages,
+            "Put the heap into huge pages (madvise(MADV_HUGEPAGE)), or fork before the threads are busy",
+        )
+    };
+    let reach = context.reach(programs);
+    let runs = if is_start {
+        context.everywhere.in_forks(reach, group.anon.mean as u64).is_ok()
+    } else {
+        context.everywhere.in_program(reach).is_ok()
+    };
+    let exe = process.exe.as_deref().filter(|_| runs);
+    Some(Finding {
+        title: format!(
+            "a fork of {} stalls {threads:.0} other {noun} for {}, {:.1} a second",
+            process.name,
+            time(each_thread),
+            context.per_second(forks),
+        ),
+        call_site: stack.clone(),
+        cost: Cost { others_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
+        evidence: vec![
+            evidence("forks that stalled other threads", format!("{forks} of {}", group.count)),
+            evidence(
+                "threads that waited for the memory map",
+                format!("{} in all, {} at most behind one fork", group.stalled, group.most_stalled),
+            ),
+            evidence("they waited", format!("{} in all, {} each", time(ns), time(each_thread))),
+            evidence("the fork itself, in its caller", time(group.caller.mean())),
+        ],
+        reason: "While a fork copies page tables, no other thread of the process can map memory or have a page fault served.".to_owned(),
+        explanation: explanation.to_owned(),
+        remedy: exe.map_or(Remedy::Change, |exe| Remedy::Run {
+            treatment,
+            program: Some(context.program(programs, exe)),
+        }),
+        ..context.finding(FindingKind::Bystanders, process, programs, forks, saving_each)
+    })
+}

@@ -1,0 +1,242 @@
+//! Forked workers that make pages private: who writes to what they could share with their parent,
+//! and the line that keeps it shared.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Finding, FindingKind, evidence, mib};
+use crate::collect::Outcome;
+use crate::creation::{Place, ProgramKey};
+use crate::program::ProcessName;
+use crate::ring::NR_EROSION;
+use crate::stack::Frame;
+
+/// A worker must make so much private, bytes.
+const FROM: f64 = (8 << 20) as f64;
+/// And such a part of the memory that it was forked with.
+const PART: f64 = 0.05;
+
+/// Who writes to a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Writer {
+    Collector,
+    Counts,
+    Allocator,
+    Program,
+    Unknown,
+}
+
+impl Writer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Collector => "the garbage collector",
+            Self::Counts => "reference counts",
+            Self::Allocator => "the allocator",
+            Self::Program => "the program",
+            Self::Unknown => "code that is not known",
+        }
+    }
+
+    /// By the functions of a stack, innermost first.
+    fn of(stack: &[Frame]) -> Self {
+        /// Of CPython, CRuby, PHP, V8.
+        const COLLECTOR: [&str; 14] = [
+            "gc_collect",
+            "collect_generations",
+            "collect_with_callback",
+            "deduce_unreachable",
+            "PyGC_",
+            "update_refs",
+            "visit_decref",
+            "garbage_collect",
+            "gc_mark",
+            "gc_sweep",
+            "gc_start",
+            "rb_gc",
+            "zend_gc",
+            "v8::internal::Heap::",
+        ];
+        const ALLOCATOR: [&str; 10] = [
+            "_int_malloc",
+            "_int_free",
+            "malloc",
+            "calloc",
+            "realloc",
+            "free",
+            "unlink_chunk",
+            "pymalloc",
+            "_PyObject_Malloc",
+            "_PyObject_Free",
+        ];
+        let named: Vec<&str> = stack.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        if named.iter().any(|name| COLLECTOR.iter().any(|part| name.contains(part))) {
+            return Self::Collector;
+        }
+        let Some(innermost) = stack.first() else { return Self::Unknown };
+        let is = |names: &[&str]| {
+            innermost.function.as_deref().is_some_and(|name| names.iter().any(|part| name.starts_with(part)))
+        };
+        if is(&ALLOCATOR) {
+            return Self::Allocator;
+        }
+        // These keep a count in each object, so that reading one writes to it.
+        let module = innermost.module.rsplit('/').next().unwrap_or_default();
+        if ["python", "libpython", "perl", "libperl", "php"].iter().any(|part| module.starts_with(part)) {
+            return Self::Counts;
+        }
+        Self::Program
+    }
+}
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    let mut by_creator: HashMap<ProgramKey, Vec<(u64, u64)>> = HashMap::new();
+    for one in &context.collected.erosion {
+        by_creator.entry(one.creator).or_default().push((one.ip, one.pages));
+    }
+    by_creator.into_iter().filter_map(|(creator, places)| finding(context, creator, &places)).collect()
+}
+
+/// The workers of a process, from all its places.
+struct Workers {
+    comm: String,
+    count: u64,
+    anon: f64,
+}
+
+fn workers(context: &Context<'_>, creator: ProgramKey) -> Option<Workers> {
+    let of_creator = context
+        .groups
+        .iter()
+        .filter(|((site, outcome), _)| site.program() == creator && *outcome == Outcome::ForkAlone);
+    let groups: Vec<_> = of_creator.collect();
+    let (_, most) = groups.iter().max_by_key(|((site, _), group)| (group.count, *site))?;
+    let count = groups.iter().map(|(_, group)| group.count).sum::<u64>();
+    let anon = groups.iter().map(|(_, group)| group.anon.mean).fold(0.0, f64::max);
+    Some(Workers { comm: most.comm.clone(), count, anon })
+}
+
+/// Pages by writer, with the stack that has made most of them.
+fn writers(
+    context: &Context<'_>,
+    creator: ProgramKey,
+    places: &[(u64, u64)],
+) -> Vec<(Writer, u64, Vec<Frame>)> {
+    let mut writers: HashMap<Writer, (u64, u64, Vec<Frame>)> = HashMap::new();
+    for &(ip, pages) in places {
+        let stack = context.stack(&Place { pid: creator.pid, nr: NR_EROSION, ip, word: 0, image: 0 });
+        let (all, most, frames) = writers.entry(Writer::of(&stack)).or_default();
+        *all += pages;
+        if pages > *most {
+            (*most, *frames) = (pages, stack);
+        }
+    }
+    let mut list: Vec<_> =
+        writers.into_iter().map(|(writer, (all, _, frames))| (writer, all, frames)).collect();
+    list.sort_by_key(|(writer, all, _)| (std::cmp::Reverse(*all), writer.name()));
+    list
+}
+
+fn finding(context: &Context<'_>, creator: ProgramKey, places: &[(u64, u64)]) -> Option<Finding> {
+    let Workers { comm, count, anon } = workers(context, creator)?;
+    let page = rustix::param::page_size() as f64;
+    let pages: u64 = places.iter().map(|(_, pages)| pages).sum();
+    let each = pages as f64 * page / count as f64;
+    if each < FROM || each < PART * anon {
+        return None;
+    }
+    let process = context.name(creator, &comm);
+    let list = writers(context, creator, places);
+    // What has no name is seldom hit; a remedy needs one.
+    let (writer, by_writer, stack) =
+        list.iter().find(|(writer, ..)| *writer != Writer::Unknown).or(list.first())?;
+    let part = *by_writer as f64 / pages as f64;
+    let price = context.model.fault_copied;
+    let cost_ns = price.mid * pages as f64;
+    let saving_each = price.times(*by_writer as f64 / count as f64);
+    let mut facts = vec![
+        evidence("memory of the parent at the fork", mib(anon)),
+        evidence("made private by each worker", mib(each)),
+    ];
+    facts.extend(list.iter().map(|(writer, pages, stack)| {
+        let function = stack.first().map(|frame| format!(", most of it in {frame}")).unwrap_or_default();
+        let bytes = mib(*pages as f64 * page / count as f64);
+        evidence(&format!("of it by {}", writer.name()), format!("{bytes}{function}"))
+    }));
+    Some(Finding {
+        title: format!(
+            "{}'s {count} workers make {} each private, {:.0} % of it by {}",
+            process.name,
+            mib(each),
+            part * 100.0,
+            writer.name()
+        ),
+        call_site: stack.clone(),
+        cost: Cost { child_ns: Some(cost_ns), cpu_share: context.share(cost_ns), ..Cost::default() },
+        evidence: facts,
+        reason: "A forked worker shares the memory of its parent until one of them writes to it: each first write copies a page.".to_owned(),
+        explanation: advice(&process, *writer).to_owned(),
+        ..context.finding(FindingKind::CowErosion, &process, &[creator], count, saving_each)
+    })
+}
+
+fn advice(process: &ProcessName, writer: Writer) -> &'static str {
+    let exe = process.exe.as_deref().unwrap_or_default();
+    let file = exe.rsplit('/').next().unwrap_or_default();
+    let is = |name: &str| file.starts_with(name);
+    match writer {
+        Writer::Collector if is("python") => {
+            "Call gc.disable() early in the parent, gc.freeze() right before the fork, and gc.enable() in the workers"
+        }
+        Writer::Collector if is("ruby") => {
+            "Call Process.warmup in the parent right before the fork (before Ruby 3.3: GC.start and GC.compact)"
+        }
+        Writer::Collector => {
+            "Collect garbage in the parent right before the fork, and keep old objects out of later collections"
+        }
+        Writer::Counts => {
+            "Keep large data out of objects that have reference counts: bytes, array, numpy, or a file in a memory map"
+        }
+        Writer::Allocator => {
+            "Give free memory back in the parent right before the fork (malloc_trim(0)), so that workers do not fill the gaps of shared pages"
+        }
+        Writer::Program | Writer::Unknown => {
+            "Keep data that workers write to apart from data that they only read, or fill it after the fork"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(frames: &[(&str, &str)]) -> Vec<Frame> {
+        let frame = |&(function, module): &(&str, &str)| Frame {
+            function: Some(function.to_owned()),
+            offset: 0,
+            module: module.to_owned(),
+            build_id: None,
+            file: None,
+            line: None,
+            no_line: None,
+        };
+        frames.iter().map(frame).collect()
+    }
+
+    #[test]
+    fn who_writes_is_told_by_the_stack() {
+        let python = "/usr/lib/libpython3.11.so.1.0";
+        let collects = stack(&[("subtype_traverse", python), ("gc_collect_main", python)]);
+        assert_eq!(Writer::of(&collects), Writer::Collector);
+        assert_eq!(Writer::of(&stack(&[("_PyEval_EvalFrameDefault", python)])), Writer::Counts);
+        assert_eq!(Writer::of(&stack(&[("_int_free", "/lib/libc.so.6"), ("main", "/a")])), Writer::Allocator);
+        assert_eq!(Writer::of(&stack(&[("memcpy", "/lib/libc.so.6"), ("main", "/a")])), Writer::Program);
+        assert_eq!(Writer::of(&[]), Writer::Unknown);
+    }
+
+    #[test]
+    fn the_line_that_helps_is_the_languages() {
+        let of = |exe: &str| ProcessName { exe: Some(exe.to_owned()), ..ProcessName::default() };
+        assert!(advice(&of("/usr/bin/python3.11"), Writer::Collector).contains("gc.freeze()"));
+        assert!(advice(&of("/usr/bin/ruby3.1"), Writer::Collector).contains("Process.warmup"));
+        assert!(!advice(&of("/srv/app"), Writer::Collector).contains("gc."));
+    }
+}

@@ -1,0 +1,264 @@
+//! Creations that the kernel refuses: which limit was reached, and how to raise it or do with less.
+//! A refused fork is a failure of its program, so every one is a finding, whatever it costs.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Finding, FindingKind, diagnose_again, evidence, label, living, mib, time};
+use crate::collect::Refused;
+use crate::creation::ProgramKey;
+use crate::estimate::Estimate;
+use crate::invocation::quoted;
+use crate::program::ProcessName;
+use crate::refusal::{ReachedLimit, RefusalKey};
+use crate::remedy::{FollowUp, Remedy, Treatment};
+use crate::stack::Frame;
+
+/// Refusals of one program at one stack, by one limit.
+struct Merged {
+    process: ProcessName,
+    programs: Vec<ProgramKey>,
+    stack: Vec<Frame>,
+    key: RefusalKey,
+    refused: Refused,
+}
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    type Key = (String, Option<String>, Vec<Frame>, i32, bool, ReachedLimit);
+    let mut merged: HashMap<Key, Merged> = HashMap::new();
+    for (key, refused) in context.collected.refused.iter().filter(|(_, refused)| refused.count > 0) {
+        let program = key.site.program();
+        let process = context.name(program, &refused.comm);
+        let stack = context.stack(&key.site);
+        let id = (
+            label(&process),
+            process.cgroup.clone(),
+            stack.clone(),
+            key.errno,
+            key.is_thread,
+            refused.limit.clone(),
+        );
+        let known = merged.entry(id).or_insert_with(|| Merged {
+            process,
+            programs: Vec::new(),
+            stack,
+            key: *key,
+            refused: refused.without_counts(),
+        });
+        if !known.programs.contains(&program) {
+            known.programs.push(program);
+        }
+        known.refused.merge(refused);
+    }
+    merged.into_values().map(|merged| finding(context, &merged)).collect()
+}
+
+fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
+    let Merged { process, programs, stack, key, refused } = merged;
+    let count = refused.count;
+    let each = cost_of_one(context, merged);
+    let cost_ns = each.mid * count as f64;
+    let what = match (key.is_thread, count) {
+        (true, 1) => "new thread",
+        (true, _) => "new threads",
+        (false, 1) => "new process",
+        (false, _) => "new processes",
+    };
+    let error = if key.errno == libc::ENOMEM { "ENOMEM" } else { "EAGAIN" };
+    let how = if refused.timed > 0 { "each refusal took its caller" } else { "each refusal (predicted)" };
+    let mut list = vec![evidence(how, time(each.mid))];
+    if refused.limit.is_behind_the_copy() && !key.is_thread {
+        list.push(evidence(
+            "this limit is looked at when the caller's memory has been copied",
+            if refused.anon > 0 { mib(refused.anon as f64) } else { "how much is not known".to_owned() },
+        ));
+    }
+    if let ReachedLimit::Cgroup { directory: Some(directory), .. } = &refused.limit {
+        list.push(evidence("the cgroup", directory.display().to_string()));
+    }
+    let Advice { remedy, explanation, check } = advice(context, merged);
+    Finding {
+        title: format!(
+            "{} is refused {count} {what} ({error}): {}",
+            process.name,
+            reached(&refused.limit, key.is_thread)
+        ),
+        call_site: stack.clone(),
+        cost: Cost { caller_ns: Some(cost_ns), cpu_share: context.share(cost_ns), ..Cost::default() },
+        evidence: list,
+        reason: reason(&refused.limit).to_owned(),
+        explanation,
+        remedy,
+        check,
+        ..context.finding(FindingKind::ForkRefused, process, programs, count, each)
+    }
+}
+
+/// The time that one refusal takes. The kernel throws a finished copy away for some limits.
+fn cost_of_one(context: &Context<'_>, merged: &Merged) -> Estimate {
+    let refused = &merged.refused;
+    if refused.timed > 0 {
+        let mean = refused.ns as f64 / refused.timed as f64;
+        return Estimate { low: mean, mid: mean, high: mean };
+    }
+    if refused.limit.is_behind_the_copy() && !merged.key.is_thread {
+        return context.model.fork(refused.anon / 4096, 0);
+    }
+    // The kernel has made at most a task without memory by then.
+    Estimate { low: context.model.system_call.low, ..context.model.create }
+}
+
+/// The limit in words.
+fn reached(limit: &ReachedLimit, is_thread: bool) -> String {
+    match limit {
+        ReachedLimit::User { uid, limit } => {
+            format!("user {uid} has the {limit} processes and threads that RLIMIT_NPROC permits")
+        }
+        ReachedLimit::Cgroup { directory, limit } => {
+            let name =
+                directory.as_ref().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+            let cgroup = name.map_or_else(|| "its cgroup".to_owned(), |name| format!("cgroup {name}"));
+            format!("{cgroup} has the {limit} processes and threads that pids.max permits")
+        }
+        ReachedLimit::Threads { limit } => {
+            format!("the machine has the {limit} threads that kernel.threads-max permits")
+        }
+        ReachedLimit::Numbers { limit } => {
+            format!("no process number below kernel.pid_max, {limit}, is free")
+        }
+        ReachedLimit::NamespaceEnded => {
+            "the first process of the pid namespace for its children has ended".to_owned()
+        }
+        ReachedLimit::Promised { wanted, limit } => format!(
+            "a copy of its memory needs up to {} more than vm.overcommit_memory=2 promises, {} in all",
+            mib(*wanted as f64),
+            mib(*limit as f64)
+        ),
+        ReachedLimit::Memory { wanted, limit } => format!(
+            "the memory that it may write to, {}, is larger than memory and swap, {}",
+            mib(*wanted as f64),
+            mib(*limit as f64)
+        ),
+        ReachedLimit::Unknown if is_thread => "the limit that was reached is not known".to_owned(),
+        ReachedLimit::Unknown => "which limit was reached is not known".to_owned(),
+    }
+}
+
+fn reason(limit: &ReachedLimit) -> &'static str {
+    match limit {
+        ReachedLimit::User { .. } => {
+            "The kernel counts the processes and threads of a user, zombies too, and compares them with the limit of the process that forks."
+        }
+        ReachedLimit::Cgroup { .. } => {
+            "The kernel counts the processes and threads of a cgroup and of all below it, zombies too."
+        }
+        ReachedLimit::Threads { .. } | ReachedLimit::Numbers { .. } => {
+            "The kernel has a limit for the whole machine, and all programs share it."
+        }
+        ReachedLimit::NamespaceEnded => {
+            "A pid namespace ends with its first process, and nothing can be created in it any more."
+        }
+        ReachedLimit::Promised { .. } | ReachedLimit::Memory { .. } => {
+            "A fork must be promised a copy of all memory that it may write to, though an exec throws it away at once."
+        }
+        ReachedLimit::Unknown => {
+            "The call failed, and neither the limits of user, cgroup and machine nor its memory explain it."
+        }
+    }
+}
+
+struct Advice {
+    remedy: Remedy,
+    /// A sentence without its full stop.
+    explanation: String,
+    check: FollowUp,
+}
+
+fn advice(context: &Context<'_>, merged: &Merged) -> Advice {
+    let Merged { process, programs, key, refused, .. } = merged;
+    let again = || diagnose_again(programs);
+    let change = |explanation: &str, check: FollowUp| Advice {
+        remedy: Remedy::Change,
+        explanation: explanation.to_owned(),
+        check,
+    };
+    let setting = |name: &str, value: u64| FollowUp::Command(format!("sysctl -w kernel.{name}={value}"));
+    match &refused.limit {
+        ReachedLimit::User { limit, .. } => {
+            let raised = limit.saturating_mul(2).max(64);
+            change(
+                "Wait for children that have ended, or raise the limit where the program is started (ulimit -u, LimitNPROC= of a unit, nproc in limits.conf)",
+                living(programs).map_or_else(again, |pid| {
+                    FollowUp::Command(format!("prlimit -p {pid} -u{raised}:{raised}"))
+                }),
+            )
+        }
+        ReachedLimit::Cgroup { directory, limit } => {
+            let raised = limit.saturating_mul(2).max(64);
+            // systemd writes its own value again.
+            let of_unit = process.unit.as_deref().and_then(quoted);
+            let of_unit = of_unit.map(|unit| format!("systemctl set-property {unit} TasksMax={raised}"));
+            let of_directory = || {
+                let file = directory.as_ref()?.join("pids.max");
+                Some(format!("echo {raised} >{}", quoted(file.to_str()?)?))
+            };
+            change(
+                "Wait for children that have ended, or raise the cgroup's limit (TasksMax= of a unit, --pids-limit of a container)",
+                of_unit.or_else(of_directory).map_or_else(again, FollowUp::Command),
+            )
+        }
+        ReachedLimit::Threads { limit } => change(
+            "Find the program that has so many threads (ps -eo nlwp,pid,args --sort=-nlwp), or raise the limit",
+            setting("threads-max", limit.saturating_mul(2)),
+        ),
+        ReachedLimit::Numbers { .. } => change(
+            "Find the program that has so many processes (ps -eo nlwp,pid,args --sort=-nlwp), or raise the limit",
+            setting("pid_max", 1 << 22),
+        ),
+        ReachedLimit::NamespaceEnded => change(
+            "Keep the first child alive, such as an init that waits for the others (unshare -p -f), and create no child before it",
+            again(),
+        ),
+        ReachedLimit::Promised { .. } | ReachedLimit::Memory { .. } if !key.is_thread => {
+            let runs = context.everywhere.in_forks(context.reach(programs), refused.anon).is_ok();
+            let remedy = match process.exe.as_deref().filter(|_| runs) {
+                Some(exe) => Remedy::Run {
+                    treatment: Treatment::SpeculateForks,
+                    program: Some(context.program(programs, exe)),
+                },
+                None => Remedy::Change,
+            };
+            Advice {
+                remedy,
+                explanation:
+                    "Start programs with posix_spawn or vfork (libraries: forkless), which copy no memory"
+                        .to_owned(),
+                check: again(),
+            }
+        }
+        _ => change("Ask the kernel's log (dmesg), and watch again while it happens", again()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_has_words_of_its_own() {
+        let limits = [
+            ReachedLimit::User { uid: 1, limit: 2 },
+            ReachedLimit::Cgroup { directory: Some("/sys/fs/cgroup/a.slice".into()), limit: 2 },
+            ReachedLimit::Threads { limit: 2 },
+            ReachedLimit::Numbers { limit: 2 },
+            ReachedLimit::NamespaceEnded,
+            ReachedLimit::Promised { wanted: 1 << 30, limit: 1 << 31 },
+            ReachedLimit::Memory { wanted: 1 << 31, limit: 1 << 30 },
+            ReachedLimit::Unknown,
+        ];
+        let mut said: Vec<String> = limits.iter().map(|limit| reached(limit, false)).collect();
+        assert_eq!(said[1], "cgroup a.slice has the 2 processes and threads that pids.max permits");
+        said.sort();
+        said.dedup();
+        assert_eq!(said.len(), limits.len());
+    }
+}
