@@ -60,7 +60,7 @@ fn a_guard_whose_measurement_ends_at_once_says_so() {
 }
 
 #[test]
-fn a_regression_must_pass_the_percentage_asked_for() {
+fn a_regression_is_one_unless_the_percentage_asked_for_is_ruled_out() {
     let change = Change {
         suite: "spawn".into(),
         method: "posix_spawn".into(),
@@ -74,7 +74,9 @@ fn a_regression_must_pass_the_percentage_asked_for() {
         comparison: Comparison::Restarts,
         verdict: Difference::Slower,
     };
-    assert!(change.is_regression(10.0) && !change.is_regression(20.0));
+    assert!(change.is_regression(10.0) && change.is_regression(20.0) && !change.is_regression(30.0));
+    let same = Change { verdict: Difference::NoDifferenceShown, ..change };
+    assert!(!same.is_regression(10.0));
 }
 
 #[test]
