@@ -186,7 +186,7 @@ fn results_are_kept_and_read_whatever_bytes_their_path_has() {
     fs::copy(&result, kept.join("20261122T000000Z-spawn-0.json")).unwrap();
     let listed = forkless(&scratch, &["history"]).env("XDG_DATA_HOME", &data).output().unwrap();
     assert_eq!((listed.status.code(), text(&listed.stderr).as_str()), (Some(0), ""));
-    assert!(text(&listed.stdout).starts_with("20261122T000000Z-spawn-0.json"), "{}", text(&listed.stdout));
+    assert!(text(&listed.stdout).starts_with("20261122T000000Z-spawn-0 "), "{}", text(&listed.stdout));
     let mut compare = forkless(&scratch, &["compare", "published"]);
     let output = compare.arg(kept.join("20261122T000000Z-spawn-0.json")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
