@@ -203,6 +203,7 @@ impl Diagnosis {
     /// # Errors
     /// As [`Watch::poll`].
     pub fn poll(&mut self, timeout: Duration) -> Result<(), WatchError> {
+        let timeout = self.collected.look_again().map_or(timeout, |soon| timeout.min(soon));
         self.take_in(timeout)?;
         self.collected.take_names();
         if self.ticked.elapsed() >= TICK {

@@ -5,7 +5,7 @@
 //! it is a loop's thread is told by what it waits in at other times: epoll, for at least one
 //! socket.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,11 @@ const MAX_LOOKS: usize = 16;
 const LOOKED_AT_FROM: u64 = 2_000_000;
 /// Least time between two looks at the descriptors of one process.
 const EVERY: Duration = Duration::from_secs(1);
+/// Looks at one thread between its creations, after which it is taken for none of a loop. It is
+/// asked at its creations still.
+const MAX_LOOKS_BETWEEN: u32 = 1000;
+/// Time between two of these looks.
+const BETWEEN: Duration = Duration::from_millis(3);
 /// Descriptors of a process that are looked at.
 const MAX_DESCRIPTORS: usize = 4096;
 
@@ -112,6 +117,7 @@ struct Thread {
     /// Its process has an epoll that watches a socket.
     serves: bool,
     asked: Option<Instant>,
+    looks: u32,
 }
 
 /// Places that are kept of one thread.
@@ -122,8 +128,18 @@ impl Thread {
         self.waits_in_epoll && self.serves
     }
 
+    /// Whether looks between its creations may tell.
+    fn is_unknown(&self) -> bool {
+        !self.is_loop() && self.ns >= LOOKED_AT_FROM && self.looks < MAX_LOOKS_BETWEEN
+    }
+
     /// Asks for what is not known yet, if that was not done a moment ago.
-    fn ask(&mut self, pid: u32, tid: u32) {
+    fn ask(&mut self, program: ProgramKey, tid: u32) {
+        // The program that a wrapper script has executed since may have a loop. The script has none.
+        if procfs::is_still(program) == Some(false) {
+            return;
+        }
+        let pid = program.pid;
         if !self.waits_in_epoll {
             self.waits_in_epoll = call_of(pid, tid).is_some_and(waits_for_events);
         }
@@ -155,18 +171,23 @@ impl Loops {
         thread.ns += blocked.ns() - before;
         thread.waits_in_epoll |= creation.caller_waits.is_some_and(|waits| waits.in_epoll);
         if !thread.is_loop() && thread.ns >= LOOKED_AT_FROM {
-            thread.ask(key.0.pid, key.1);
+            thread.ask(key.0, key.1);
         }
     }
 
     /// Looks at threads of which it is not known whether they are a loop's. To be called often: a
     /// loop that mostly starts programs seldom waits.
     pub(super) fn look(&mut self) {
-        let unknown =
-            self.0.iter_mut().filter(|(_, thread)| !thread.is_loop() && thread.ns >= LOOKED_AT_FROM);
+        let unknown = self.0.iter_mut().filter(|(_, thread)| thread.is_unknown());
         for (&(program, tid), thread) in unknown.take(MAX_LOOKS) {
-            thread.ask(program.pid, tid);
+            thread.looks += 1;
+            thread.ask(program, tid);
         }
+    }
+
+    /// How soon to look again. Events come when children end, and just then no loop waits.
+    pub(super) fn look_again(&self) -> Option<Duration> {
+        self.0.values().any(Thread::is_unknown).then_some(BETWEEN)
     }
 
     /// The creations of loops' threads.
@@ -180,19 +201,38 @@ fn call_of(pid: u32, tid: u32) -> Option<i64> {
     procfs::read(&format!("/proc/{pid}/task/{tid}/syscall"))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether an epoll of the process watches a socket. A script that only runs its own children has
-/// pipes and events there.
+/// Whether an epoll of the process watches a socket that others can reach. A script that only runs
+/// its own children has pipes, events and socket pairs there, and so has a loop that wakes itself.
 fn epoll_has_a_socket(pid: u32) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let link = |number: &str| fs::read_link(format!("/proc/{pid}/fd/{number}")).ok();
     let is_epoll =
         |number: &str| link(number).is_some_and(|link| link.as_os_str() == "anon_inode:[eventpoll]");
-    let is_socket =
-        |number: &str| link(number).is_some_and(|link| link.to_string_lossy().starts_with("socket:"));
-    descriptors.take(MAX_DESCRIPTORS).filter_map(|entry| entry.file_name().into_string().ok()).any(|number| {
-        is_epoll(&number)
-            && procfs::read(&format!("/proc/{pid}/fdinfo/{number}"))
-                .is_some_and(|info| watched_by(&info).take(MAX_DESCRIPTORS).any(is_socket))
+    let socket = |number: &str| {
+        let link = link(number)?.into_os_string().into_string().ok()?;
+        Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+    };
+    let watched: HashSet<String> = descriptors
+        .take(MAX_DESCRIPTORS)
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|number| is_epoll(number))
+        .filter_map(|number| procfs::read(&format!("/proc/{pid}/fdinfo/{number}")))
+        .flat_map(|info| watched_by(&info).take(MAX_DESCRIPTORS).filter_map(socket).collect::<Vec<_>>())
+        .collect();
+    !watched.is_empty()
+        && ["tcp", "tcp6", "unix", "udp", "udp6"].iter().any(|family| {
+            procfs::read(&format!("/proc/{pid}/net/{family}")).is_some_and(|table| {
+                reachable(&table, *family == "unix").any(|inode| watched.contains(inode))
+            })
+        })
+}
+
+/// The inodes of a table of sockets (proc_pid_net(5)). Of UNIX sockets those that have a name.
+fn reachable(table: &str, unix: bool) -> impl Iterator<Item = &str> {
+    table.lines().skip(1).filter_map(move |line| {
+        let mut fields = line.split_whitespace();
+        let inode = fields.nth(if unix { 6 } else { 9 });
+        inode.filter(|_| !unix || fields.next().is_some())
     })
 }
 
@@ -220,6 +260,16 @@ mod tests {
             caller_waits: Some(caller_waits),
             ..Creation::unseen()
         }
+    }
+
+    #[test]
+    fn sockets_that_others_can_reach_are_told() {
+        let tcp = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+            0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 35177 1 0 100 0\n";
+        assert_eq!(reachable(tcp, false).collect::<Vec<_>>(), ["35177"]);
+        let unix = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0: 00000003 00000000 00000000 0001 03 777\n0: 00000003 00000000 00000000 0001 03 778 /run/a\n";
+        assert_eq!(reachable(unix, true).collect::<Vec<_>>(), ["778"]);
     }
 
     #[test]
@@ -263,6 +313,11 @@ mod tests {
         let (kept, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let kept: rustix::fd::OwnedFd = kept.into();
         watch(&kept);
+        // Nobody else can reach a pair.
+        assert!(!epoll_has_a_socket(std::process::id()));
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server: rustix::fd::OwnedFd = server.into();
+        watch(&server);
         assert!(epoll_has_a_socket(std::process::id()));
         let info = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\n";
         assert_eq!(watched_by(info).collect::<Vec<_>>(), ["5"]);

@@ -18,7 +18,7 @@ mod starters;
 mod sums;
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
@@ -260,6 +260,11 @@ impl Collected {
             Some(naming) => naming.add(sighting),
             None => self.never_named += 1,
         }
+    }
+
+    /// How soon names are to be taken back again, at the latest.
+    pub(crate) fn look_again(&self) -> Option<Duration> {
+        self.loops.look_again()
     }
 
     /// Takes back the stacks that already have names. Never waits.
