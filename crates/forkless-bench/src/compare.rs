@@ -8,7 +8,7 @@
 //! - Two files are *separate runs*: their machine may have changed in between, which no number of
 //!   samples inside a run can show. So a figure is first divided by its own run's yardstick, round
 //!   by round: what slowed both cancels. Whole restarts are resampled. The interval is widened by
-//!   [`Widening`], for changes that restarts made in one sitting do not see.
+//!   `Widening`, for changes that restarts made in one sitting do not see.
 //! - *Published* tables are of other machines, and an *emulator*'s clock is that of no machine.
 //!   Only figures relative to each side's own yardstick are compared (`relative.rs`), and no
 //!   difference is called faster or slower.

@@ -135,7 +135,8 @@ impl Thread {
 
     /// Asks for what is not known yet, if that was not done a moment ago.
     fn ask(&mut self, program: ProgramKey, tid: u32) {
-        // The program that a wrapper script has executed since may have a loop. The script has none.
+        // The program that a wrapper script has executed since may have a loop. The script has
+        // none.
         if procfs::is_still(program) == Some(false) {
             return;
         }

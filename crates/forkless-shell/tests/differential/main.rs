@@ -7,6 +7,11 @@
 //! `FORKLESS_SHELL_FUZZ_SECONDS=600` runs random lines for that long instead of the fixed number.
 //! `FORKLESS_SHELL_SEED` sets their first seed. A failure prints the seed of its line.
 
+#![allow(
+    clippy::incompatible_msrv,
+    reason = "tests are built with the workspace's compiler, not the libraries' oldest"
+)]
+
 mod cases;
 mod compare;
 mod generator;

@@ -3,6 +3,10 @@
 
 #![allow(unreachable_pub, reason = "a binary: modules are its only readers")]
 #![allow(dead_code, reason = "support serves every theme")]
+#![allow(
+    clippy::incompatible_msrv,
+    reason = "tests are built with the workspace's compiler, not the libraries' oldest"
+)]
 mod attributes;
 mod descriptors;
 mod environment;
