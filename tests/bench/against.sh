@@ -6,8 +6,8 @@
 #   tests/bench/against.sh [--slower N] [--same N] [--percent P] [ARGUMENTS OF bench spawn...]
 #
 # By default 20 runs are slower and 100 are the same, which takes two hours; with `--quick`, which
-# is an argument of bench spawn, half an hour. It needs a C compiler and a quiet machine: a run that
-# was too noisy to tell says so, and is counted as one that found nothing.
+# is an argument of bench spawn, eight minutes. It needs a C compiler and a quiet machine: a run
+# that was too noisy to tell says so, and is counted as one that found nothing.
 #
 # Exit 1 if a slowdown was found in fewer than 19 of 20 runs, or if more than 1 run in 100 of the
 # same build was a false alarm; 2 for usage, 3 if something needed is missing.
