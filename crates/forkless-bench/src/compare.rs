@@ -21,8 +21,8 @@ use serde::Serialize;
 pub(crate) use self::relative::{published, published_on};
 pub use self::side_by_side::{fewest_pairs, is_other_first, side_by_side};
 use crate::registry::Registry;
-use crate::results::{Params, Results, Row};
-use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
+use crate::results::{Params, Results, Row, Suite};
+use crate::stats::bootstrap::{Replicates, Resampler, within_rounds};
 use crate::stats::{Summary, median};
 
 /// How far two sittings on a shared machine differ beyond what one sitting shows: the share that is
@@ -143,7 +143,8 @@ pub struct Change {
     pub b: f64,
     /// Second over first; not finite where the first is zero.
     pub ratio: f64,
-    /// 95 % interval of the ratio; equal ends where there is none.
+    /// Interval of the ratio: 95 %, or 99 % of all rows together if the builds stand side by side.
+    /// Equal ends where there is none.
     pub ci95: [f64; 2],
     /// How the sides were taken.
     pub comparison: Comparison,
@@ -231,38 +232,40 @@ pub fn compare(a: &Side<'_>, b: &Side<'_>, by: By, seed: u64, registry: Registry
         (by == By::OtherSystems).then_some(Comparison::Relative)
     };
     let same_run = std::ptr::eq(a.results, b.results) || a.results == b.results;
-    let mut changes = Vec::new();
-    for suite in &a.results.suites {
-        let others = b.results.suites.iter().filter(|other| other.name == suite.name);
-        for other in others {
-            for first in suite.rows.iter().filter(|row| !row.estimate && selected(row, a)) {
-                let partner = other.rows.iter().find(|row| is_partner(first, row, b, by_yardstick));
-                let Some(second) = partner else { continue };
-                if same_run && first == second {
-                    continue;
-                }
-                let change = match by_yardstick {
-                    Some(kind) => relative::change(
-                        registry.of(&suite.name),
-                        first,
-                        second,
-                        &suite.rows,
-                        &other.rows,
-                        kind,
-                    ),
-                    None if same_run => Some(interleaved(first, second, seed)),
-                    None => {
-                        let yardstick = registry.of(&suite.name).yardstick;
-                        let yardsticks =
-                            || Some([yardstick(&suite.rows, first)?, yardstick(&other.rows, second)?]);
-                        Some(separate(first, second, yardsticks().filter(|_| by == By::Ratios), seed))
-                    }
-                };
-                changes.extend(change.map(|change| Change { suite: suite.name.clone(), ..change }));
-            }
+    let changes = rows_of_both(a, b, by_yardstick).filter_map(|[(suite, first), (other, second)]| {
+        if same_run && first == second {
+            return None;
         }
-    }
-    changes
+        let yardstick = registry.of(&suite.name).yardstick;
+        let yardsticks = yardstick(&suite.rows, first).zip(yardstick(&other.rows, second));
+        let change = match by_yardstick {
+            Some(kind) => relative::change([first, second], yardsticks?, kind)?,
+            None if same_run => interleaved(first, second, seed),
+            None => separate([first, second], yardsticks.filter(|_| by == By::Ratios), seed),
+        };
+        Some(Change { suite: suite.name.clone(), ..change })
+    });
+    changes.collect()
+}
+
+/// Each selected row of the first side with its partner on the second, both with their suites.
+/// Estimates are left out.
+fn rows_of_both<'r>(
+    a: &'r Side<'_>,
+    b: &'r Side<'_>,
+    by_yardstick: Option<Comparison>,
+) -> impl Iterator<Item = [(&'r Suite, &'r Row); 2]> {
+    let suites = a.results.suites.iter().flat_map(|suite| {
+        let others = b.results.suites.iter().filter(|other| other.name == suite.name);
+        others.map(move |other| (suite, other))
+    });
+    suites.flat_map(move |(suite, other)| {
+        let firsts = suite.rows.iter().filter(|row| !row.estimate && selected(row, a));
+        firsts.filter_map(move |first| {
+            let second = other.rows.iter().find(|row| is_partner(first, row, b, by_yardstick))?;
+            Some([(suite, first), (other, second)])
+        })
+    })
 }
 
 fn selected(row: &Row, side: &Side<'_>) -> bool {
@@ -321,8 +324,8 @@ fn interleaved(first: &Row, second: &Row, seed: u64) -> Change {
 }
 
 /// Rows of two runs, each with the yardstick of its own run if that can be used.
-fn separate(first: &Row, second: &Row, yardsticks: Option<[&Row; 2]>, seed: u64) -> Change {
-    let divided = yardsticks.and_then(|[a, b]| Some([divided(first, a)?, divided(second, b)?]));
+fn separate([first, second]: [&Row; 2], yardsticks: Option<(&Row, &Row)>, seed: u64) -> Change {
+    let divided = yardsticks.and_then(|(a, b)| Some([divided(first, a)?, divided(second, b)?]));
     let widening = if divided.is_some() { DIVIDED } else { CLOCK };
     let [first, second] = divided.as_ref().map_or([first, second], |[first, second]| [first, second]);
     let mut change = change(first, second);
@@ -373,13 +376,9 @@ fn judged(mut change: Change, interval: Option<[f64; 2]>) -> Change {
     change
 }
 
-/// Medians of draws of whole restarts: every restart is one round to the resampler.
+/// Medians of draws of whole restarts.
 fn restart_replicates(row: &Row, seed: u64) -> Replicates {
-    let mut samples = Samples { values: row.samples.clone(), rounds: Vec::new() };
-    let mut rounds = row.per_round.iter();
-    for &restart in &row.restarts {
-        samples.rounds.push(rounds.by_ref().take(restart as usize).sum());
-    }
+    let samples = row.by_restart();
     Resampler::independent(&samples, 2000, seed).medians(&samples)
 }
 
@@ -391,7 +390,8 @@ fn round_replicates(row: &Row, seed: u64) -> Replicates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Metric, Series, Suite, rows};
+    use crate::results::{Metric, Series, rows};
+    use crate::stats::bootstrap::Samples;
     use crate::suites::SUITES;
 
     /// Five restarts of twenty rounds around `level`, each restart at a level of its own.

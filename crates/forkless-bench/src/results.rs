@@ -192,6 +192,13 @@ impl Row {
     pub fn grouped(&self) -> Samples {
         Samples { values: self.samples.clone(), rounds: self.per_round.clone() }
     }
+
+    /// The samples, each restart as one round.
+    pub(crate) fn by_restart(&self) -> Samples {
+        let mut rounds = self.per_round.iter();
+        let of_restart = |&restart: &u32| rounds.by_ref().take(restart as usize).sum();
+        Samples { values: self.samples.clone(), rounds: self.restarts.iter().map(of_restart).collect() }
+    }
 }
 
 /// Two methods of one interleaved run against each other.

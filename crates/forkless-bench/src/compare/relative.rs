@@ -4,23 +4,20 @@
 
 use super::{Change, Comparison};
 use crate::published::{calls, cow, masks, spawn};
-use crate::registry::Registration;
 use crate::results::{Param, Params, Results, Row, Suite};
 use crate::stats::Summary;
 
-/// Both sides relative to the yardstick of their own table; `None` where one has none.
+/// Both rows relative to the yardsticks of their own tables. `None` if a yardstick is zero.
 pub(super) fn change(
-    suite: &Registration,
-    first: &Row,
-    second: &Row,
-    firsts: &[Row],
-    seconds: &[Row],
+    [first, second]: [&Row; 2],
+    yardsticks: (&Row, &Row),
     kind: Comparison,
 ) -> Option<Change> {
-    let yardstick =
-        |rows, row| (suite.yardstick)(rows, row).map(|row| row.summary.median).filter(|&median| median > 0.0);
-    let a = first.summary.median / yardstick(firsts, first)?;
-    let b = second.summary.median / yardstick(seconds, second)?;
+    let by = |row: &Row, yardstick: &Row| {
+        let yardstick = yardstick.summary.median;
+        (yardstick > 0.0).then(|| row.summary.median / yardstick)
+    };
+    let (a, b) = (by(first, yardsticks.0)?, by(second, yardsticks.1)?);
     let mut change = super::change(first, second);
     change.unit = "x yardstick".to_owned();
     change.comparison = kind;

@@ -9,9 +9,9 @@
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::{Change, Comparison, change};
+use super::{Change, Comparison, Side, change, rows_of_both};
 use crate::results::{Results, Row};
-use crate::stats::median;
+use crate::stats::bootstrap::round_medians;
 use crate::stats::signed_rank;
 
 /// Of all rows of a report together: one report in a hundred says of the same build that it
@@ -45,48 +45,27 @@ pub fn is_other_first(seed: u64) -> bool {
 /// out. So is everything if there are fewer restarts than [`fewest_pairs`].
 #[must_use]
 pub fn side_by_side(a: &Results, b: &Results) -> Vec<Change> {
-    let mut pairs: Vec<(&str, &Row, &Row)> = Vec::new();
-    for suite in &a.suites {
-        let others = b.suites.iter().filter(|other| other.name == suite.name).flat_map(|other| &other.rows);
-        for first in suite.rows.iter().filter(|row| row.metric == METRIC) {
-            let same = |row: &&Row| {
-                (&row.method, &row.params, &row.metric, &row.unit)
-                    == (&first.method, &first.params, &first.metric, &first.unit)
-            };
-            if let Some(second) = others.clone().find(same)
-                && first.restarts.len() == second.restarts.len()
-            {
-                pairs.push((&suite.name, first, second));
-            }
-        }
-    }
-    let confidence = confidence(pairs.len());
-    let judged = pairs.into_iter().filter_map(|(suite, first, second)| {
+    let [a, b] = [a, b].map(|results| Side { results, method: None });
+    let rows: Vec<_> = rows_of_both(&a, &b, None)
+        .filter(|[(_, first), (_, second)]| {
+            first.metric == METRIC && first.restarts.len() == second.restarts.len()
+        })
+        .collect();
+    let confidence = confidence(rows.len());
+    let judged = rows.into_iter().filter_map(|[(suite, first), (_, second)]| {
+        let medians = |row: &Row| round_medians(&row.by_restart());
         let both = medians(first).into_iter().zip(medians(second));
         let differences: Vec<f64> =
             both.filter(|&(a, b)| a > 0.0 && b > 0.0).map(|(a, b)| (b / a).ln()).collect();
         let (centre, interval) = signed_rank::centre(&differences, confidence)?;
         let mut change = change(first, second);
-        change.suite = suite.to_owned();
+        change.suite = suite.name.clone();
         change.comparison = Comparison::SideBySide;
         change.ratio = centre.exp();
         change.judge(interval.map(f64::exp));
         Some(change)
     });
     judged.collect()
-}
-
-/// The median of each restart.
-fn medians(row: &Row) -> Vec<f64> {
-    let (mut samples, mut rounds) = (row.samples.as_slice(), row.per_round.iter());
-    let mut medians = Vec::with_capacity(row.restarts.len());
-    for &restart in &row.restarts {
-        let count: usize = rounds.by_ref().take(restart as usize).map(|&count| count as usize).sum();
-        let (own, rest) = samples.split_at(count.min(samples.len()));
-        medians.push(median(own));
-        samples = rest;
-    }
-    medians
 }
 
 #[cfg(test)]
