@@ -4,6 +4,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
+use crate::plot::{Axis, course, interval, label, px};
 use crate::render::{number, size};
 use crate::results::{Param, Results, Row};
 use crate::store::date;
@@ -73,22 +74,12 @@ pub fn by_memory(made_by: &str, runner: &str, results: &Results) -> Option<Strin
         })
         .collect();
     let all = || lines.iter().flat_map(|line| &line.points);
-    let (low, high) = all().fold((f64::INFINITY, 0.0_f64), |(low, high), &(_, time, [from, to])| {
-        (low.min(time).min(from), high.max(time).max(to))
-    });
     let mut sizes: Vec<f64> = all().map(|&(at, ..)| at).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
-    let (first, last) = (*sizes.first()?, *sizes.last()?);
-    let x = |bytes: f64| LEFT + 16.0 + (bytes / first).log2() / (last / first).log2() * (RIGHT - LEFT - 16.0);
-    let (bottom, top) = (low.log10().floor(), high.log10().ceil());
-    let y = |time: f64| BOTTOM - (time.log10() - bottom) / (top - bottom) * (BOTTOM - TOP);
-    let mut ticks = Vec::new();
-    let mut power = bottom;
-    while power <= top {
-        ticks.push(10_f64.powf(power));
-        power += 1.0;
-    }
+    let &[first, .., last] = &sizes[..] else { return None };
+    let x = Axis::logarithmic_between([first, last], LEFT + 16.0, RIGHT);
+    let y = Axis::logarithmic(all().flat_map(|&(_, time, [low, high])| [time, low, high]), BOTTOM, TOP)?;
     let machine = &results.machine;
     let cpu = machine.cpu.as_deref().unwrap_or("an unnamed processor");
     let system = format!(
@@ -108,13 +99,13 @@ pub fn by_memory(made_by: &str, runner: &str, results: &Results) -> Option<Strin
             rect.page width=(WIDTH) height="420" rx="8" {}
             text.title x="16" y="28" { "One start of a program, by the memory of the process that starts it" }
             text.soft x="16" y="54" { "milliseconds, logarithmic" }
-            @for &tick in &ticks {
-                line.axis x1=(LEFT) x2=(RIGHT) y1=(px(y(tick))) y2=(px(y(tick))) {}
-                text.soft x=(px(LEFT - 8.0)) y=(px(y(tick) + 4.0)) text-anchor="end" { (short(tick)) }
+            @for tick in y.ticks() {
+                line.axis x1=(LEFT) x2=(RIGHT) y1=(px(y.at(tick))) y2=(px(y.at(tick))) {}
+                text.soft x=(px(LEFT - 8.0)) y=(px(y.at(tick) + 4.0)) text-anchor="end" { (label(tick)) }
             }
             @for &bytes in &sizes {
-                line.axis x1=(px(x(bytes))) x2=(px(x(bytes))) y1=(BOTTOM) y2=(BOTTOM + 5.0) {}
-                text.soft x=(px(x(bytes))) y=(BOTTOM + 21.0) text-anchor="middle" { (named(bytes)) }
+                line.axis x1=(px(x.at(bytes))) x2=(px(x.at(bytes))) y1=(BOTTOM) y2=(BOTTOM + 5.0) {}
+                text.soft x=(px(x.at(bytes))) y=(BOTTOM + 21.0) text-anchor="middle" { (named(bytes)) }
             }
             text.soft x=(px(LEFT.midpoint(RIGHT))) y=(BOTTOM + 42.0) text-anchor="middle" { "memory that the process has written" }
             @for line in &lines { (drawn(line, &x, &y)) }
@@ -130,27 +121,23 @@ pub fn by_memory(made_by: &str, runner: &str, results: &Results) -> Option<Strin
     Some(drawing.into_string() + "\n")
 }
 
-fn drawn(line: &Line, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> Markup {
-    let path: Vec<String> =
-        line.points.iter().map(|&(at, time, _)| format!("{},{}", px(x(at)), px(y(time)))).collect();
+fn drawn(line: &Line, x: &Axis, y: &Axis) -> Markup {
     html! {
         g class={ "s c" (line.colour) } {
-            polyline points=(path.join(" ")) {}
-            @for &(at, time, [low, high]) in &line.points {
-                @let at = x(at);
-                line x1=(px(at)) x2=(px(at)) y1=(px(y(low))) y2=(px(y(high))) {}
-                @for end in [y(low), y(high)] { line x1=(px(at - 4.0)) x2=(px(at + 4.0)) y1=(px(end)) y2=(px(end)) {} }
-                circle cx=(px(at)) cy=(px(y(time))) r="3" {}
+            polyline points=(course(line.points.iter().map(|&(at, time, _)| [x.at(at), y.at(time)]))) {}
+            @for &(at, time, ends) in &line.points {
+                (interval(x.at(at), ends.map(|end| y.at(end)), 4.0))
+                circle cx=(px(x.at(at))) cy=(px(y.at(time))) r="3" {}
             }
         }
     }
 }
 
 /// Where each line's name stands: at its end, or as near to it as the other names allow.
-fn labels<'a>(lines: &'a [Line], y: &dyn Fn(f64) -> f64) -> Vec<(&'a Line, f64)> {
+fn labels<'a>(lines: &'a [Line], y: &Axis) -> Vec<(&'a Line, f64)> {
     const APART: f64 = 18.0;
     let mut ends: Vec<(&Line, f64)> =
-        lines.iter().filter_map(|line| Some((line, y(line.points.last()?.1)))).collect();
+        lines.iter().filter_map(|line| Some((line, y.at(line.points.last()?.1)))).collect();
     // From below upwards: the lowest line is nearest to the axis, and has no room below it.
     ends.sort_by(|one, other| other.1.total_cmp(&one.1));
     let mut limit = f64::INFINITY;
@@ -172,15 +159,6 @@ fn used(row: &Row) -> Option<f64> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
 fn named(bytes: f64) -> String {
     size(bytes as u64)
-}
-
-/// A power of ten.
-fn short(tick: f64) -> String {
-    if tick >= 1.0 { format!("{tick:.0}") } else { format!("{tick:.3}").trim_end_matches('0').to_owned() }
-}
-
-fn px(position: f64) -> String {
-    format!("{position:.1}")
 }
 
 #[cfg(test)]
@@ -227,13 +205,23 @@ mod tests {
     fn names_of_lines_that_end_together_stand_apart() {
         let line = |time| Line { name: String::new(), colour: 0, points: vec![(1.0, time, [time; 2])] };
         let lines = [line(100.0), line(101.0), line(200.0), line(102.0)];
-        let ends: Vec<f64> = labels(&lines, &|time| time).into_iter().map(|(_, at)| at).collect();
+        let ends: Vec<f64> =
+            labels(&lines, &Axis::linear(0.0, 1024.0, 0.0, 1024.0)).into_iter().map(|(_, at)| at).collect();
         assert_eq!(ends, [200.0, 102.0, 84.0, 66.0]);
+    }
+
+    #[test]
+    fn an_interval_that_reaches_zero_is_drawn_to_the_axis() {
+        let mut results = results(&[64 << 20, 1 << 30]);
+        results.suites[0].rows[0].ci95[0] = 0.0;
+        let svg = by_memory("bench", "run", &results).unwrap();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
     #[test]
     fn a_result_without_sizes_has_no_figure() {
         assert_eq!(by_memory("bench", "run", &results(&[1 << 30])), None);
+        assert_eq!(by_memory("bench", "run", &results(&[1 << 30, 1 << 30])), None);
         assert_eq!(by_memory("bench", "run", &Results::begin()), None);
     }
 }

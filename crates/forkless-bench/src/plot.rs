@@ -47,7 +47,7 @@ pub enum Ordinate {
 
 /// Where values are on the page.
 #[derive(Debug, Clone, Copy)]
-struct Axis {
+pub(crate) struct Axis {
     logarithmic: bool,
     low: f64,
     high: f64,
@@ -56,8 +56,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// `None` where there is nothing above zero.
-    fn logarithmic(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Option<Axis> {
+    /// Whole powers of ten that hold all values. `None` where there is nothing above zero.
+    pub(crate) fn logarithmic(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Option<Axis> {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|&value| value > 0.0) {
             (low, high) = (low.min(value), high.max(value));
@@ -67,7 +67,12 @@ impl Axis {
         low.is_finite().then_some(Axis { logarithmic: true, low, high, from, to })
     }
 
-    fn linear(low: f64, high: f64, from: f64, to: f64) -> Axis {
+    /// Logarithmic from one value above zero to another.
+    pub(crate) fn logarithmic_between([low, high]: [f64; 2], from: f64, to: f64) -> Axis {
+        Axis { logarithmic: true, low: low.log10(), high: high.log10(), from, to }
+    }
+
+    pub(crate) fn linear(low: f64, high: f64, from: f64, to: f64) -> Axis {
         Axis { logarithmic: false, low, high: high.max(low + 1e-9), from, to }
     }
 
@@ -80,11 +85,11 @@ impl Axis {
         (value > 0.0 || !self.logarithmic) && (0.0..=1.0).contains(&self.share(value))
     }
 
-    fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         self.from + self.share(value).clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         let mut ticks = Vec::new();
         if self.logarithmic {
             // Of one or two powers of ten alone, a reader could not tell a value between them.
@@ -108,7 +113,7 @@ impl Axis {
 }
 
 /// A tick's label: as short as it can be.
-fn label(tick: f64) -> String {
+pub(crate) fn label(tick: f64) -> String {
     let (value, unit) = match tick.abs() {
         size if size >= 1e6 => (tick / 1e6, "M"),
         size if size >= 1e4 => (tick / 1e3, "k"),
@@ -129,7 +134,7 @@ fn round_step(high: f64) -> f64 {
 }
 
 /// A position on the page: a tenth of a pixel is enough.
-fn px(position: f64) -> String {
+pub(crate) fn px(position: f64) -> String {
     format!("{position:.1}")
 }
 
@@ -231,6 +236,20 @@ fn hills(samples: &[f64], axis: &Axis, y: f64) -> Markup {
     }
 }
 
+/// A line through points of the page, as the attribute `points` has it.
+pub(crate) fn course(points: impl Iterator<Item = [f64; 2]>) -> String {
+    points.map(|[x, y]| format!("{},{}", px(x), px(y))).collect::<Vec<_>>().join(" ")
+}
+
+/// An upright line with an end of so many pixels to either side.
+pub(crate) fn interval(across: f64, ends: [f64; 2], half: f64) -> Markup {
+    let [from, to] = ends.map(px);
+    html! {
+        line x1=(px(across)) x2=(px(across)) y1=(from) y2=(to) {}
+        @for end in [from, to] { line x1=(px(across - half)) x2=(px(across + half)) y1=(end) y2=(end) {} }
+    }
+}
+
 /// Where something stands in a list, which it joins if it is new.
 fn place<'t>(list: &mut Vec<&'t str>, one: &'t str) -> usize {
     list.iter().position(|known| *known == one).unwrap_or_else(|| {
@@ -320,19 +339,13 @@ struct Drawn<'a> {
 impl Drawn<'_> {
     fn on(&self, x: &Axis, y: &Axis) -> Markup {
         let points = &self.line.points;
-        let path: Vec<String> =
-            points.iter().map(|(point, _)| format!("{:.1},{:.1}", x.at(point[0]), y.at(point[1]))).collect();
+        let course = course(points.iter().map(|(point, _)| [x.at(point[0]), y.at(point[1])]));
         html! {
             g class=(self.colour) hidden[!self.is_first] {
-                polyline stroke-dasharray=(self.dashes) points=(path.join(" ")) {}
+                polyline stroke-dasharray=(self.dashes) points=(course) {}
                 @for &([at, value], ci95) in points {
                     @let across = x.at(at);
-                    @if let Some(ends) = ci95 {
-                        line x1=(px(across)) x2=(px(across)) y1=(px(y.at(ends[0]))) y2=(px(y.at(ends[1]))) {}
-                        @for end in ends.map(|end| px(y.at(end))) {
-                            line x1=(px(across - 5.0)) x2=(px(across + 5.0)) y1=(end) y2=(end) {}
-                        }
-                    }
+                    @if let Some(ends) = ci95 { (interval(across, ends.map(|end| y.at(end)), 5.0)) }
                     circle cx=(px(across)) cy=(px(y.at(value))) r="3" {
                         title { (self.line.name) ", " (number(at)) ": " (number(value)) }
                     }
