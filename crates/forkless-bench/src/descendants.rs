@@ -20,17 +20,17 @@ pub fn adopt() {
 }
 
 /// Reaps this process's children until none is left but `spared`. `due` is given the time that has
-/// passed since the call. It says which signal those that are left get now, if any, or breaks off:
-/// a process of another user may not be signalled.
-pub fn end_all_but(spared: &[i32], mut due: impl FnMut(Duration) -> ControlFlow<(), Option<i32>>) {
+/// passed since the call, and the children that are left. It says which signal these get now, if
+/// any, or breaks off: a process of another user may not be signalled.
+pub fn end_all_but(spared: &[i32], mut due: impl FnMut(Duration, &[i32]) -> ControlFlow<(), Option<i32>>) {
     let begin = Instant::now();
     loop {
         reap();
-        let left = left_but(spared);
+        let left: Vec<i32> = children().into_iter().filter(|child| !spared.contains(child)).collect();
         if left.is_empty() {
             return;
         }
-        match due(begin.elapsed()) {
+        match due(begin.elapsed(), &left) {
             ControlFlow::Break(()) => return,
             ControlFlow::Continue(None) => {}
             ControlFlow::Continue(Some(signal)) => left.into_iter().for_each(|child| {
@@ -48,14 +48,8 @@ fn reap() {
     while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }
 
-/// This process's children but for `spared`. Some may be zombies.
-#[must_use]
-pub fn left_but(spared: &[i32]) -> Vec<i32> {
-    children().into_iter().filter(|child| !spared.contains(child)).collect()
-}
-
 /// This process's children: by the kernel's list, or where it is not built in
-/// (`CONFIG_PROC_CHILDREN`) by everybody's parent.
+/// (`CONFIG_PROC_CHILDREN`) by everybody's parent. Some may be zombies.
 #[must_use]
 pub fn children() -> Vec<i32> {
     let own = std::process::id();

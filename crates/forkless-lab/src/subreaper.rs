@@ -92,14 +92,13 @@ pub fn keep(ending: StopCue, program: &OsString, arguments: &[OsString]) -> u8 {
     let status = kept.ended_before(&mut || None, false);
     let complaint = status.and_then(|status| complaint(ending, asked, kept.killed, status));
     let rest = || if gone() { ABANDONED_REST } else { REST };
-    // Who is orphaned by such a kill has time of its own: it may be a guard with work to do.
-    let (mut known, mut since) = (descendants::children(), Duration::ZERO);
-    descendants::end_all_but(&[], |passed| {
-        let left = descendants::children();
+    // A process that such a kill orphans has time of its own: it may be a guard with work to do.
+    let (mut known, mut since) = (Vec::new(), Duration::ZERO);
+    descendants::end_all_but(&[], |passed, left| {
         if passed < LAST && left.iter().any(|child| !known.contains(child)) {
             since = passed;
         }
-        known = left;
+        left.clone_into(&mut known);
         ControlFlow::Continue((passed - since >= rest()).then_some(libc::SIGKILL))
     });
     // Last of all: if nobody reads standard error any more, SIGPIPE ends this process.

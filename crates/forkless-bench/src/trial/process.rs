@@ -156,7 +156,7 @@ impl Watcher {
         /// For those that are another user's.
         const GIVEN_UP: Duration = Duration::from_secs(3);
         let (mut names, mut told) = (Vec::new(), false);
-        descendants::end_all_but(&self.spared, |passed| {
+        descendants::end_all_but(&self.spared, |passed, left| {
             if passed >= GIVEN_UP {
                 return ControlFlow::Break(());
             }
@@ -166,7 +166,7 @@ impl Watcher {
             let is_due = passed >= MOMENT && !told;
             if is_due {
                 told = true;
-                names.extend(descendants::left_but(&self.spared).into_iter().filter_map(name));
+                names.extend(left.iter().copied().filter_map(name));
             }
             ControlFlow::Continue(is_due.then_some(libc::SIGTERM))
         });
