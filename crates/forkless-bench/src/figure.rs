@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::plot::{Axis, course, interval, label, px};
 use crate::render::{number, size};
-use crate::results::{Param, Results, Row};
+use crate::results::{Results, Row};
 use crate::store::date;
 
 const WIDTH: f64 = 760.0;
@@ -150,10 +150,7 @@ fn labels<'a>(lines: &'a [Line], y: &Axis) -> Vec<(&'a Line, f64)> {
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
 fn used(row: &Row) -> Option<f64> {
-    match row.params.get("used") {
-        Some(&Param::Number(bytes)) if bytes > 0 => Some(bytes as f64),
-        _ => None,
-    }
+    row.number("used").filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
@@ -164,7 +161,7 @@ fn named(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Suite, tests::series};
+    use crate::results::{Param, Suite, tests::series};
 
     fn results(sizes: &[u64]) -> Results {
         let mut all = Vec::new();

@@ -123,10 +123,7 @@ fn value(row: &Row, suite: &Suite) -> PlottedValue {
 /// One line for each method and kind of pages.
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
 fn over_memory_used(rows: &[&Row]) -> Vec<PlottedLine> {
-    let used = |row: &Row| match row.params.get("used") {
-        Some(&Param::Number(bytes)) => bytes as f64 / f64::from(1 << 20),
-        _ => 0.0,
-    };
+    let used = |row: &Row| row.number("used").unwrap_or(0) as f64 / f64::from(1 << 20);
     let mut lines: Vec<PlottedLine> = Vec::new();
     for row in rows {
         let kind = row.params.get("pages").map(ToString::to_string).unwrap_or_default();

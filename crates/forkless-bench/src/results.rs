@@ -193,6 +193,14 @@ impl Row {
         Samples { values: self.samples.clone(), rounds: self.per_round.clone() }
     }
 
+    /// The parameter of this name, if it is a number.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        match self.params.get(name) {
+            Some(&Param::Number(number)) => Some(number),
+            _ => None,
+        }
+    }
+
     /// The samples, each restart as one round.
     pub(crate) fn by_restart(&self) -> Samples {
         let mut rounds = self.per_round.iter();

@@ -176,15 +176,18 @@ impl Store {
 /// `2026-11-21` for seconds since 1970.
 #[must_use]
 pub(crate) fn date(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
-    time.unwrap_or_default().strftime("%Y-%m-%d").to_string()
+    formatted(seconds, "%Y-%m-%d")
 }
 
 /// `20261121T214501Z` for seconds since 1970: sorts by time and needs no quoting.
 #[must_use]
 pub fn timestamp(seconds: u64) -> String {
+    formatted(seconds, "%Y%m%dT%H%M%SZ")
+}
+
+fn formatted(seconds: u64, form: &str) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
-    time.unwrap_or_default().strftime("%Y%m%dT%H%M%SZ").to_string()
+    time.unwrap_or_default().strftime(form).to_string()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::grid::{number, size};
 use crate::check::CheckVerdict;
 use crate::registry::Registry;
-use crate::results::{Param, Results, Row, Suite};
+use crate::results::{Results, Row, Suite};
 
 /// Methods that a reader asks for first; a result without them is told by its first ones.
 const FIRST: [&str; 5] = ["fork_exec", "posix_spawn", "forkless", "fork_exec_under_run", "system"];
@@ -38,16 +38,10 @@ fn verdicts(suite: &Suite) -> Option<String> {
 }
 
 fn memory(row: &Row) -> u64 {
-    ["used", "rss"]
-        .iter()
-        .find_map(|&name| match row.params.get(name) {
-            Some(&Param::Number(bytes)) => Some(bytes),
-            _ => None,
-        })
-        .unwrap_or(0)
+    row.number("used").or_else(|| row.number("rss")).unwrap_or(0)
 }
 
-/// Of the rows with the most memory.
+/// The ratios to the yardstick of the rows with the most memory.
 fn ratios(suite: &Suite, registry: Registry) -> Option<String> {
     let yardstick = registry.of(&suite.name).yardstick;
     let metric = suite.rows.iter().find(|row| row.metric == "wall").or(suite.rows.first())?.metric.as_str();
@@ -80,7 +74,7 @@ fn figure(suite: &Suite) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{rows, tests::series};
+    use crate::results::{Param, rows, tests::series};
     use crate::suites::SUITES;
 
     fn of(name: &str, methods: &[(&str, f64, u64)]) -> Results {

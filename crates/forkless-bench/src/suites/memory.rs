@@ -444,12 +444,9 @@ pub(crate) fn fits(rows: &[Row], seed: u64) -> Vec<Fit> {
     fits
 }
 
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
 fn fit(group: &[&Row], pages: String, seed: u64) -> Option<Fit> {
-    let gib = |row: &Row| match row.params.get("used") {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
-        Some(&Param::Number(bytes)) => bytes as f64 / f64::from(1 << 30),
-        _ => 0.0,
-    };
+    let gib = |row: &Row| row.number("used").unwrap_or(0) as f64 / f64::from(1 << 30);
     if group.len() < 3 {
         return None;
     }
