@@ -2,8 +2,8 @@
  * the monotonic clock first spends PERCENT of the time since the reading before it.
  *
  * `bench spawn --against` itself and the process that keeps a build only hand the library on. The
- * processes that measure take it from their environment: the shell that system() starts in one
- * build would load it, and in the other not.
+ * processes that measure remove it from their environment. Else the shell that system() starts
+ * would load it in one build, and not in the other.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

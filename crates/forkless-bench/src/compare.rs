@@ -7,8 +7,9 @@
 //!   (`side_by_side.rs`).
 //! - Two files are *separate runs*: their machine may have changed in between, which no number of
 //!   samples inside a run can show. So a figure is first divided by its own run's yardstick, round
-//!   by round: what slowed both cancels. Whole restarts are resampled. The interval is widened by
-//!   `Widening`, for changes that restarts made in one sitting do not see.
+//!   by round, and a slowdown of both cancels. Whole restarts are resampled. The interval is
+//!   widened by `Widening`, because restarts of one run do not show how a machine changes between
+//!   runs.
 //! - *Published* tables are of other machines, and an *emulator*'s clock is that of no machine.
 //!   Only figures relative to each side's own yardstick are compared (`relative.rs`), and no
 //!   difference is called faster or slower.
@@ -25,8 +26,8 @@ use crate::results::{Params, Results, Row, Suite};
 use crate::stats::bootstrap::{Replicates, Resampler, within_rounds};
 use crate::stats::{Summary, median};
 
-/// How far two sittings on a shared machine differ beyond what one sitting shows: the share that is
-/// added to each side of a ratio's interval.
+/// How much a shared machine changes between two runs, beyond the changes that one run shows. This
+/// share is added to each side of a ratio's interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Widening {
     /// Where whole restarts are resampled.
@@ -72,7 +73,7 @@ impl Comparison {
         match self {
             Comparison::Interleaved => "interleaved in one run: the ratios within rounds are resampled",
             Comparison::Restarts => {
-                "separate runs: whole restarts are resampled, and 5 % added for what a sitting cannot show"
+                "separate runs: whole restarts are resampled, and the interval is widened by 5 %, because a machine changes between runs"
             }
             Comparison::SingleRestart => {
                 "separate runs with fewer than three restarts: the interval is widened by 25 %; five restarts give a sharper one"
@@ -81,7 +82,7 @@ impl Comparison {
                 "published figures of another machine: relative to each table's own yardstick, without a verdict"
             }
             Comparison::ByYardstick => {
-                "separate runs: each figure is divided by its own run's yardstick, whole restarts are resampled, and 5 % added for what a sitting cannot show"
+                "separate runs: each figure is divided by its own run's yardstick, whole restarts are resampled, and the interval is widened by 5 %, because a machine changes between runs"
             }
             Comparison::ByYardstickSingleRestart => {
                 "separate runs with fewer than three restarts: each figure is divided by its own run's yardstick, and the interval is widened by 10 %; five restarts give a sharper one"

@@ -15,8 +15,8 @@ const RIGHT: f64 = 440.0;
 const TOP: f64 = 72.0;
 const BOTTOM: f64 = 330.0;
 
-/// What a reader calls the methods, in the order of the colours. The name of the command that runs
-/// programs with the preloaded library follows "under".
+/// Names of the methods for a reader, in the order of the colours. After "under" stands the command
+/// that runs programs with the preloaded library.
 const NAMES: [(&str, &str); 5] = [
     ("fork_exec", "fork and exec"),
     ("posix_spawn", "posix_spawn"),

@@ -48,8 +48,9 @@ pub(crate) enum Command {
     /// Compare saved results: faster, slower, or no difference shown.
     ///
     /// Two methods of one result were interleaved, and their ratios within rounds are tested. Two
-    /// results are separate runs: whole restarts are resampled, and the interval is widened by what
-    /// one sitting cannot show.
+    /// results are separate runs, and the machine may have changed between them. So each figure is
+    /// divided by its own run's yardstick, and the interval of the ratio is widened by 5 %, or more
+    /// if a result has fewer than three restarts.
     Compare(commands::compare::Args),
     /// List the saved results.
     History(commands::compare::HistoryArgs),

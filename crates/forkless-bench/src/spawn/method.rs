@@ -37,8 +37,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All methods, in the order of the table; what of them there is here, [`Method::offered`]
-    /// says.
+    /// All methods, in the order of the table. [`Method::offered`] are those of this system.
     pub const ALL: [Method; 24] = [
         Method::VforkExec,
         Method::CloneVm,
@@ -80,19 +79,19 @@ impl Method {
         Method::ForklessPopen,
     ];
 
-    /// The methods that people know, of those that this system has.
+    /// The methods that people know, as far as this system has them.
     #[must_use]
     pub fn known() -> Vec<Method> {
         Method::only_offered(&Method::KNOWN)
     }
 
-    /// Those that this system has: all on Linux, elsewhere what every Unix has.
+    /// The methods of this system: all on Linux, elsewhere those of every Unix.
     #[must_use]
     pub fn offered() -> Vec<Method> {
         Method::only_offered(&Method::ALL)
     }
 
-    /// Those of some methods that this system has.
+    /// Leaves out the methods that this system lacks.
     pub(crate) fn only_offered(methods: &[Method]) -> Vec<Method> {
         methods.iter().copied().filter(|method| cfg!(target_os = "linux") || method.is_portable()).collect()
     }
