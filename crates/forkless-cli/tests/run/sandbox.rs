@@ -120,6 +120,19 @@ fn the_report_is_of_the_roots_end() {
     assert_eq!(seen.2.matches("forkless run report").count(), 1, "{seen:?}");
 }
 
+/// Regression: a program whose end took more than a second after its announcement was taken for one
+/// that lived on. There were two reports.
+#[test]
+fn a_slow_end_is_reported_once() {
+    let library = compile("slow_end.c", &["-shared", "-fPIC"]);
+    // Only into the root: its end comes after that of this library.
+    let script = format!("LD_PRELOAD=$LD_PRELOAD:{} exec {} vforks", library.display(), CASES.display());
+    let options = ["--report", "--fork-minimum=1M"];
+    let (_, _, report) = observe(&mut run(&options, Path::new("/bin/sh"), &["-c", &script]));
+    assert_eq!(report.matches("forkless run report").count(), 1, "{report}");
+    assert!(report.contains("2  forks seen"), "{report}");
+}
+
 /// Regression: a late collector took the end of vfork's child, which had ended before, for the
 /// root's end. There were two reports.
 #[test]

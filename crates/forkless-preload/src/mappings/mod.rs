@@ -19,6 +19,13 @@ fn open() -> Result<i32, Errno> {
     proc::open(c"self/maps")
 }
 
+fn open_or_plain() -> Result<i32, AbortKind> {
+    open().map_err(|errno| match errno {
+        Errno::EMFILE | Errno::ENFILE => AbortKind::Descriptors,
+        _ => AbortKind::NoProc,
+    })
+}
+
 /// The file that is mapped at an address, by the last part of its path, and where its first mapping
 /// begins.
 pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
@@ -33,7 +40,7 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
 #[cfg(target_arch = "x86_64")]
 #[cold]
 pub(crate) fn have_ring(shared: impl Iterator<Item = (usize, usize)>) -> Result<bool, AbortKind> {
-    let file = open().map_err(|_| AbortKind::NoProc)?;
+    let file = open_or_plain()?;
     let found = match any_is_ring(file, shared) {
         Err(Errno::ENOTTY) => text::has_ring(&mut |into| fd::read(file, into)),
         asked => asked.ok(),
@@ -101,11 +108,7 @@ const BETTER_ASKED_FOR: u8 = 2;
 
 /// Calls `each` for every writable mapping, going up, until it says `false`: too many to keep.
 pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), AbortKind> {
-    let file = match open() {
-        Ok(file) => file,
-        Err(Errno::EMFILE | Errno::ENFILE) => return Err(AbortKind::Descriptors),
-        Err(_) => return Err(AbortKind::NoProc),
-    };
+    let file = open_or_plain()?;
     let mut count = 0;
     let mut each = |mapping| {
         count += 1;
