@@ -76,6 +76,7 @@ struct creation {
 	 * the child ended, plus one; 0 for none, and where that is not known. */
 	u32 caller_at_exec;
 	u32 caller_at_exit;
+	u64 argument_at_exec; /* the first of the former */
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];
@@ -175,6 +176,11 @@ struct erosion_key {
 	u64 image; /* the creator's, as in struct site */
 	u32 tgid;  /* the creator */
 	u32 pad;
+};
+
+struct eroded {
+	u64 pages;
+	u64 next_stack; /* at so many pages the stack is sent */
 };
 
 struct call_key {

@@ -34,6 +34,11 @@ HIDDEN_CONST u32 stacks_per_second = 64;
 /* Whether a child's parent may be looked at: the verifiers of some kernels may refuse. */
 HIDDEN_CONST u32 sees_parents = 1;
 
+/* Places that make fewer pages private have no stack. */
+#define EROSION_FROM 8
+/* Of `stack_rate`. */
+#define RATES 3
+
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
 /* A creation under way in a thread. With TIMING_COPY only start_ns is set. */
@@ -147,7 +152,7 @@ struct {
 	MAP_UINT(type, MAP_LRU_HASH);
 	MAP_UINT(max_entries, 8192);
 	MAP_TYPE(key, struct erosion_key);
-	MAP_TYPE(value, u64);
+	MAP_TYPE(value, struct eroded);
 } erosion SEC(".maps");
 
 /* By process: the program that was sent last. */
@@ -206,7 +211,7 @@ struct {
 
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_UINT(max_entries, 1);
+	MAP_UINT(max_entries, RATES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct rate);
 } stack_rate SEC(".maps");
@@ -246,11 +251,15 @@ INLINE int is_watched(u32 tgid)
 
 /* ---- stacks ---------------------------------------------------------------- */
 
-/* One rate for each CPU; a stack costs 2-4 us and the user side's unwinding more. */
-INLINE int stack_allowed(u64 now)
+/*
+ * A stack costs 2-4 us and the user side's unwinding more. Each CPU has a rate for creations, for
+ * eroded pages and for other calls: the many starts of a script leave no room for its workers'
+ * pages otherwise.
+ */
+INLINE int stack_allowed(u64 now, u32 class)
 {
-	u32 zero = 0;
-	struct rate *r = bpf_map_lookup_elem(&stack_rate, &zero);
+	u32 of = class == CLASS_CREATION ? 0 : class == CLASS_EROSION ? 1 : 2;
+	struct rate *r = bpf_map_lookup_elem(&stack_rate, &of);
 	u64 second = now >> 30;
 
 	if (!r)
@@ -275,8 +284,10 @@ static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 f
 
 	if (!site)
 		return 0;
-	if (!stack_allowed(now)) {
-		COUNT(stacks_skipped);
+	if (!stack_allowed(now, class)) {
+		/* eroded() asks again at each page: that would be counted thousands of times. */
+		if (class != CLASS_EROSION)
+			COUNT(stacks_skipped);
 		return 1;
 	}
 	s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
@@ -662,26 +673,59 @@ INLINE void creation_failed(u32 tid, s64 result)
 		bpf_map_delete_elem(&pending, &tid);
 }
 
-/* The system call that a child's creator is in, plus one. */
-INLINE u32 call_of_creator(struct creation *c, struct task_struct *child)
+/* The creator of a child, if that is the thread which is still its parent. */
+INLINE struct task_struct *creator_of(struct creation *c, struct task_struct *child)
 {
 	struct task_struct *parent;
-	struct pt_regs *regs;
 
 	if (!sees_parents)
 		return 0;
 	parent = child->real_parent;
-	if ((u32)parent->pid != c->caller_tid)
-		return 0;
-	regs = bpf_task_pt_regs(parent);
-	return is_in_call(regs, parent->__state) ? nr_of(regs) + 1 : 0;
+	return (u32)parent->pid == c->caller_tid ? parent : 0;
+}
+
+/* The system call that a child's creator is in, plus one. */
+INLINE void sees_creator_at_exec(struct creation *c, struct task_struct *child)
+{
+	struct task_struct *creator = creator_of(c, child);
+	struct pt_regs *regs;
+
+	c->caller_at_exec = 0;
+	if (!creator)
+		return;
+	regs = bpf_task_pt_regs(creator);
+	if (!is_in_call(regs, creator->__state))
+		return;
+	c->caller_at_exec = nr_of(regs) + 1;
+	c->argument_at_exec = argument1(regs);
+}
+
+/*
+ * A creator that was woken in the call which it was in at the exec has waited for the exec. On a
+ * busy machine it has no processor until a short child has ended.
+ */
+INLINE void sees_creator_at_exit(struct creation *c, struct task_struct *child)
+{
+	struct task_struct *creator = creator_of(c, child);
+	struct pt_regs *regs;
+	u32 call;
+
+	if (!creator)
+		return;
+	regs = bpf_task_pt_regs(creator);
+	if (!is_in_call(regs, creator->__state))
+		return;
+	call = nr_of(regs) + 1;
+	if (call == c->caller_at_exec && argument1(regs) == c->argument_at_exec && !creator->__state)
+		return;
+	c->caller_at_exit = call;
 }
 
 /* A child begins an exec: who waits for it has not been woken yet. */
 INLINE void begins_exec(struct creation *c)
 {
 	if (!c->exec_ns)
-		c->caller_at_exec = call_of_creator(c, bpf_get_current_task_btf());
+		sees_creator_at_exec(c, bpf_get_current_task_btf());
 }
 
 /* copy_process() is done; the child is not yet running. */
@@ -797,7 +841,7 @@ int on_exec(u64 *ctx)
 	c->exec_tid = (u32)ctx[1]; /* the thread's id before it became the leader */
 	/* Too late for a creator on another CPU, which may have gone on. */
 	if (timing == TIMING_FENTRY)
-		c->caller_at_exec = call_of_creator(c, task);
+		sees_creator_at_exec(c, task);
 	bpf_probe_read_kernel_str(c->exec_path, sizeof(c->exec_path), bprm->filename);
 	bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 	mm = task->mm;
@@ -837,7 +881,7 @@ int on_exit(u64 *ctx)
 		c->exit_code = code;
 		c->exit_ns = now;
 		/* Before its descriptors are closed and its parent is told. */
-		c->caller_at_exit = call_of_creator(c, task);
+		sees_creator_at_exit(c, task);
 		if (!c->exec_ns)
 			bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 		finish_if_complete(c, tgid, STATE_EXITED);
@@ -1354,7 +1398,8 @@ INLINE void eroded(u32 tgid)
 	struct pt_regs *regs;
 	struct erosion_key key = {};
 	struct site site = {};
-	u64 *pages, count = 1;
+	struct eroded first = { .pages = 1, .next_stack = EROSION_FROM }, *known;
+	u64 pages;
 
 	if (!c || c->exec_ns || (c->flags & CLONE_VM))
 		return;
@@ -1362,19 +1407,21 @@ INLINE void eroded(u32 tgid)
 	key.ip = ip_of(regs);
 	key.image = c->site.image;
 	key.tgid = c->site.tgid;
-	pages = bpf_map_lookup_elem(&erosion, &key);
-	if (pages)
-		count = __sync_fetch_and_add(pages, 1) + 1;
-	else
-		bpf_map_update_elem(&erosion, &key, &count, UPDATE_ANY);
-	/* The 8th, 16th, 32nd ... page: what makes few is of no interest. */
-	if (count < 8 || (count & (count - 1)))
+	known = bpf_map_lookup_elem(&erosion, &key);
+	if (!known) {
+		bpf_map_update_elem(&erosion, &key, &first, UPDATE_ANY);
+		return;
+	}
+	pages = __sync_fetch_and_add(&known->pages, 1) + 1;
+	if (pages < known->next_stack)
 		return;
 	site.ip = key.ip;
 	site.image = c->site.image;
 	site.tgid = key.tgid;
 	site.nr = NR_EROSION;
-	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION);
+	/* Without room for it the stack is sent with one of the next pages. */
+	if (!send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION))
+		known->next_stack = pages * 4;
 }
 
 /* A page allocated while the same thread's write-protect fault is served: the fault

@@ -91,6 +91,7 @@ pub(crate) struct RawCreation {
     pub(crate) uid: u32,
     pub(crate) caller_at_exec: u32,
     pub(crate) caller_at_exit: u32,
+    pub(crate) argument_at_exec: u64,
     pub(crate) caller_comm: [u8; 16],
     pub(crate) child_comm: [u8; 16],
     pub(crate) exec_path: [u8; PATH_BYTES],
@@ -119,6 +120,13 @@ pub(crate) struct RawErosionKey {
     pub(crate) image: u64,
     pub(crate) tgid: u32,
     pub(crate) pad: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawEroded {
+    pub(crate) pages: u64,
+    pub(crate) next_stack: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -219,6 +227,8 @@ unsafe impl aya::Pod for RawStackHead {}
 unsafe impl aya::Pod for RawProgram {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawErosionKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawEroded {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawRefusalKey {}
 // SAFETY: as above.
@@ -324,7 +334,7 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 16);

@@ -20,8 +20,8 @@ use crate::event::{BlockReads, CallCount, ErodedPages, Event, RefusalCount, Seen
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::{
-    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawErosionKey, RawRefusalKey, RawRefusals,
-    RawTotals, RingItem,
+    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawEroded, RawErosionKey, RawRefusalKey,
+    RawRefusals, RawTotals, RingItem,
 };
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
@@ -45,7 +45,8 @@ pub struct WatchOptions {
     pub faults: bool,
     /// Use this tier and no other; `None` takes the best that works.
     pub tier: Option<Tier>,
-    /// Call stacks a second and CPU, at most.
+    /// Call stacks a second and CPU, at most: of creations, of pages that children make private, and of
+    /// other system calls, so many each.
     pub stacks_per_second: u32,
 }
 
@@ -340,16 +341,16 @@ impl Watch {
     /// The pages that children have made private so far.
     pub(crate) fn erosion(&self) -> Result<Vec<ErodedPages>, WatchError> {
         let map = self.bpf.map("erosion").ok_or_else(|| missing_map("erosion"))?;
-        let map: BpfHashMap<_, RawErosionKey, u64> =
+        let map: BpfHashMap<_, RawErosionKey, RawEroded> =
             BpfHashMap::try_from(map).map_err(map_error("erosion"))?;
         // An evicted entry restarts the iteration.
         let mut found: Vec<ErodedPages> = map
             .iter()
             .take(2 * EROSION_PLACES)
             .flatten()
-            .map(|(key, pages)| {
+            .map(|(key, eroded)| {
                 let creator = ProgramKey { pid: key.tgid, image: key.image };
-                ErodedPages { creator, ip: key.ip, pages }
+                ErodedPages { creator, ip: key.ip, pages: eroded.pages }
             })
             .collect();
         found.sort_by_key(|one| (one.creator, one.ip));

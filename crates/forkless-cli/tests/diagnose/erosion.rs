@@ -7,9 +7,10 @@ use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 2] = [
+    let tests: [Test; 3] = [
         ("erosion::by_a_collector_until_the_parent_freezes", collector, "python3"),
         ("erosion::by_reference_counts", counts, "python3"),
+        ("erosion::after_a_second_with_many_starts", after_many_starts, "python3"),
     ];
     add_needing(trials, &tests);
 }
@@ -34,6 +35,16 @@ fn collector() {
     let Some(mended) = run("freeze") else { return };
     is_quiet(&mended);
     assert_eq!(mended["creations"]["full_fork_alone"], report["creations"]["full_fork_alone"], "{mended}");
+}
+
+/// Regression: the stacks of a second's first creations left no room for those of private pages.
+fn after_many_starts() {
+    let workers = fixture("workers.py");
+    let starts = "i=0; while [ $i -lt 150 ]; do sh -c '(:); :'; i=$((i + 1)); done; exec python3 \"$0\" read";
+    let Some(report) = report_in("tracepoints", &["sh", "-c", starts, &workers]) else { return };
+    assert!(report["totals"]["creations"].as_u64().is_some_and(|creations| creations >= 300), "{report}");
+    let finding = of_kind(&report, "cow_erosion");
+    assert!(finding["title"].to_string().ends_with("by reference counts\""), "{finding}");
 }
 
 fn counts() {

@@ -27,6 +27,13 @@ fn fact<'f>(finding: &'f Value, what: &str) -> Option<&'f str> {
     evidence.iter().find(|fact| fact["what"] == what).and_then(|fact| fact["value"].as_str())
 }
 
+/// A busy machine may hold a loop until a few ends: it is in the middle of another call then.
+#[track_caller]
+fn is_not_held_until_an_end(report: &Value) {
+    let held = found(report).is_some_and(|one| one["title"].to_string().contains("it waits for the end of"));
+    assert!(!held, "{report}");
+}
+
 const END: &str = "of it in the wait for the child's end";
 
 fn asyncio() {
@@ -45,7 +52,7 @@ fn asyncio() {
     // The remedy, applied.
     let Some(mended) = report_in("tracepoints", &["python3", &server, "await"]) else { return };
     assert!(mended["starts"]["programs"].as_u64().is_some_and(|programs| programs >= 20), "{mended}");
-    assert_eq!(found(&mended).and_then(|finding| fact(finding, END)), None, "{mended}");
+    is_not_held_until_an_end(&mended);
 }
 
 fn node() {
@@ -57,7 +64,7 @@ fn node() {
     assert!(finding["remedy"].to_string().contains("child_process.execFile"), "{finding}");
     // The remedy, applied.
     let Some(mended) = report_in("tracepoints", &["node", &server, "async"]) else { return };
-    assert_eq!(found(&mended).and_then(|finding| fact(finding, END)), None, "{mended}");
+    is_not_held_until_an_end(&mended);
 }
 
 fn run(tier: &str, how: &str) -> Option<Value> {
