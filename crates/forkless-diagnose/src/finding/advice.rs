@@ -150,21 +150,43 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
     text.to_owned()
 }
 
-/// For shells that are started for lines that need none.
-pub(super) fn for_shells(process: &ProcessName, stack: &[Frame]) -> String {
-    let text = match Runtime::of(process, stack) {
-        Runtime::Python(_) => "Give subprocess.run a list of words, without shell=True, in place of the line",
-        Runtime::Node => {
+/// For shells that are started for lines that need none: of one program, or of several with pipes or
+/// one after the other.
+pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) -> String {
+    let text = match (Runtime::of(process, stack), several) {
+        (Runtime::Python(_), false) => {
+            "Give subprocess.run a list of words, without shell=True, in place of the line"
+        }
+        (Runtime::Python(_), true) => {
+            "Start each program of the line by subprocess.Popen with a list of words: for a pipe, stdout=PIPE of one is stdin of the next"
+        }
+        (Runtime::Node, false) => {
             "Use execFile or spawn with a list of words in place of exec, without the option shell"
         }
-        Runtime::Ruby => "Give system, spawn or IO.popen each word as an argument of its own",
-        Runtime::Perl => "Give system, exec or open '-|' each word as an argument of its own",
-        Runtime::Php => {
+        (Runtime::Node, true) => {
+            "Start each program of the line by spawn with a list of words: for a pipe, stdout.pipe() of one ends in stdin of the next"
+        }
+        (Runtime::Ruby, false) => "Give system, spawn or IO.popen each word as an argument of its own",
+        (Runtime::Ruby, true) => "Give Open3.pipeline each program of a pipe as an array of words",
+        (Runtime::Perl, false) => "Give system, exec or open '-|' each word as an argument of its own",
+        (Runtime::Perl, true) => {
+            "Give IPC::Run a list of words for each program, or do in Perl what the line's small programs do"
+        }
+        (Runtime::Php, false) => {
             "Give proc_open an array of words: exec, shell_exec and popen start a shell for each line"
         }
-        Runtime::Java => "Give ProcessBuilder the program and its arguments, without sh -c",
-        Runtime::Shell | Runtime::Native => {
+        (Runtime::Php, true) => {
+            "Give proc_open an array of words for each program of the line: the pipe of one is a descriptor of the next"
+        }
+        (Runtime::Java, false) => "Give ProcessBuilder the program and its arguments, without sh -c",
+        (Runtime::Java, true) => {
+            "Give ProcessBuilder.startPipeline a ProcessBuilder for each program, without sh -c"
+        }
+        (Runtime::Shell | Runtime::Native, false) => {
             "Call the program with an argument vector, or use forkless's shell bypass"
+        }
+        (Runtime::Shell | Runtime::Native, true) => {
+            "Use forkless's shell bypass, or start each program of the line with an argument vector and a pipe"
         }
     };
     text.to_owned()
@@ -186,6 +208,23 @@ mod tests {
             ..Frame::default()
         };
         frames.iter().map(frame).collect()
+    }
+
+    /// The words of a line with a pipe are no arguments of one call.
+    #[test]
+    fn a_line_of_several_programs_has_advice_of_its_own() {
+        for (exe, way) in [
+            ("/usr/bin/python3.11", "stdout=PIPE"),
+            ("/usr/bin/node", "stdout.pipe()"),
+            ("/usr/bin/ruby3.1", "Open3.pipeline"),
+            ("/usr/bin/perl", "IPC::Run"),
+            ("/usr/bin/php8.2", "the pipe of one"),
+            ("/usr/lib/jvm/bin/java", "startPipeline"),
+            ("/usr/bin/make", "a pipe"),
+        ] {
+            let of = |several| for_shells(&process(exe), &[], several);
+            assert!(of(true).contains(way) && !of(false).contains(way), "{exe}");
+        }
     }
 
     #[test]

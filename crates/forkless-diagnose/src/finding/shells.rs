@@ -21,6 +21,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             process,
             programs: Vec::new(),
             needless: Vec::new(),
+            several: 0,
             needed: 0,
             unknown: 0,
         });
@@ -28,7 +29,11 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             caller.programs.push(*program);
         }
         match fate {
-            Fate::OneProgram | Fate::Programs => caller.needless.push(group),
+            Fate::OneProgram => caller.needless.push(group),
+            Fate::Programs => {
+                caller.needless.push(group);
+                caller.several += group.count;
+            }
             Fate::NeedsShell(_) => caller.needed += group.count,
             Fate::Unknown => caller.unknown += group.count,
         }
@@ -65,6 +70,8 @@ struct Caller<'c> {
     process: ProcessName,
     programs: Vec<ProgramKey>,
     needless: Vec<&'c ShellGroup>,
+    /// Those of them that are of several programs.
+    several: u64,
     needed: u64,
     unknown: u64,
 }
@@ -94,7 +101,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     } else {
         (Remedy::Change, None)
     };
-    let explanation = advice::for_shells(&caller.process, &stack);
+    let explanation = advice::for_shells(&caller.process, &stack, caller.several * 2 > count);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let shells_ns = saving_each.mid * count as f64;
