@@ -95,7 +95,8 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
     }
     // On any machine these two keep the users' limits by far. How far is the processor's business:
-    // plain / run of swapcontext was 19 on one and 3 on another.
+    // plain / run of swapcontext was 19 on one and 3 on another, where ldmxcsr takes 55 ns if it
+    // changes a flag. The victim divides in one of its two contexts only.
     use forkless_bench::check::CheckVerdict::{Missed, Reached, Undecided};
     let judged = forkless_lab::acceptance::judge(&serde_json::from_value(value.clone()).unwrap()).unwrap();
     for name in ["swapcontext", "localtime"] {

@@ -45,8 +45,8 @@ pub struct WatchOptions {
     pub faults: bool,
     /// Use this tier and no other; `None` takes the best that works.
     pub tier: Option<Tier>,
-    /// Call stacks a second and CPU, at most: of creations, of pages that children make private, and of
-    /// other system calls, so many each.
+    /// Call stacks a second and CPU, at most: so many of creations, as many of pages that children
+    /// make private, and as many of other system calls.
     pub stacks_per_second: u32,
 }
 

@@ -150,8 +150,8 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
     text.to_owned()
 }
 
-/// For shells that are started for lines that need none: of one program, or of several with pipes or
-/// one after the other.
+/// For shells that are started for lines that need none: of one program, or of `several` with pipes
+/// or one after the other.
 pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) -> String {
     let text = match (Runtime::of(process, stack), several) {
         (Runtime::Python(_), false) => {
