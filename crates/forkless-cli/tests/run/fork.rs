@@ -346,6 +346,14 @@ fn a_site_whose_children_never_exec_is_left_alone_soon() {
     assert_eq!(reasons.iter().filter(|r| *r == "Learned").count(), 40 - tries);
 }
 
+/// Regression: every fourth program of a Ruby server was absent, and half of its forks were left
+/// alone.
+#[test]
+fn children_that_act_are_paid_for_by_two_that_execute() {
+    let options = ["--fork-minimum=1M", PATIENT];
+    compare_in(&FORK_CASES, &options, "every_third_writes", 20, &["Inherited"; 10]);
+}
+
 #[test]
 fn threads_that_fork_at_once() {
     compare_threads(&FORK_CASES, "threads_fork_at_once");

@@ -51,7 +51,7 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::Late
         | AbortKind::Setup
         | AbortKind::CloneFailed => Said::Nothing,
-        // The time limit and the page budget, too: an attempt may cost as long as the limit.
+        AbortKind::Timeout | AbortKind::Budget => Said::Costs,
         _ => Said::Acts,
     }
 }

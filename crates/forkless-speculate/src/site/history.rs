@@ -10,6 +10,8 @@ pub struct History {
     pause: AtomicU32,
     /// Children since the last commit whose exec failed.
     failed: AtomicU32,
+    /// Commits since the last child that acted, at most [`PAID`].
+    commits: AtomicU32,
 }
 
 /// What an abort says of the children of a call site.
@@ -20,6 +22,8 @@ pub enum Said {
     /// The child did something that may be noticed. Other children of the site may not do it, and
     /// this one may have executed a program afterwards.
     Acts,
+    /// The same, and the attempt has cost much: it has reached a limit.
+    Costs,
     /// The child's exec failed. Others of the site may find their programs: the absent one may be
     /// an optional tool.
     Tries,
@@ -37,13 +41,21 @@ const LONGEST_OF_ACTS: u32 = 3;
 /// So many children in a row may fail to execute before the site pauses. Each costs as much as a
 /// small fork.
 const FAILED: u32 = 8;
+/// So many commits have paid for a child that acts. Each saves more than a small fork, which is the
+/// cost of that child.
+const PAID: u32 = 2;
 
 impl History {
     /// The history of a site without forks.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> History {
-        History { streak: AtomicU32::new(0), pause: AtomicU32::new(0), failed: AtomicU32::new(0) }
+        History {
+            streak: AtomicU32::new(0),
+            pause: AtomicU32::new(0),
+            failed: AtomicU32::new(0),
+            commits: AtomicU32::new(0),
+        }
     }
 
     /// Whether to speculate now. Counts down the forks that are to be left alone.
@@ -57,11 +69,15 @@ impl History {
 
     /// The child executed a program.
     pub fn committed(&self) {
-        // All are zero nearly always, and the page need not be written then.
+        // All are so nearly always, and the page need not be written then.
         for word in [&self.streak, &self.pause, &self.failed] {
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
             }
+        }
+        let commits = self.commits.load(Relaxed);
+        if commits < PAID {
+            self.commits.store(commits + 1, Relaxed);
         }
     }
 
@@ -71,7 +87,13 @@ impl History {
         let streak = self.streak.load(Relaxed);
         let longest = match said {
             Said::Works => LONGEST,
-            Said::Acts => LONGEST_OF_ACTS,
+            Said::Acts => {
+                if self.commits.swap(0, Relaxed) == PAID {
+                    return;
+                }
+                LONGEST_OF_ACTS
+            }
+            Said::Costs => LONGEST_OF_ACTS,
             Said::Tries => {
                 let failed = (self.failed.load(Relaxed) + 1).min(FAILED);
                 self.failed.store(failed, Relaxed);
@@ -123,6 +145,30 @@ mod tests {
         assert_eq!(pauses, [4, 16, 64, 256, 256, 256]);
         history.aborted(Said::Works);
         assert_eq!(pause(&history), 1024, "longer where children work");
+    }
+
+    /// A Ruby server that asks for an absent program at each request: every other fork was left
+    /// alone.
+    #[test]
+    fn a_child_that_acts_is_paid_for_by_those_that_committed_before() {
+        let history = History::new();
+        for _ in 0..20 {
+            (0..PAID).for_each(|_| history.committed());
+            history.aborted(Said::Acts);
+            assert_eq!(pause(&history), 0);
+        }
+        history.aborted(Said::Acts);
+        assert_eq!(pause(&history), 4, "the second in a row");
+        for _ in 0..20 {
+            history.committed();
+            history.aborted(Said::Acts);
+            assert_eq!(pause(&history), 4, "one is too few");
+        }
+        (0..100).for_each(|_| history.committed());
+        history.aborted(Said::Costs);
+        assert_eq!(pause(&history), 4, "a limit was reached");
+        history.aborted(Said::Works);
+        assert_eq!(pause(&history), 16, "children that work are not paid for");
     }
 
     #[test]
