@@ -149,6 +149,11 @@ struct css_set {
 /* Its values depend on the kernel's configuration. */
 enum cgroup_subsys_id { pids_cgrp_id = 1 };
 
+/* Without CONFIG_SCHED_INFO it is empty. */
+struct sched_info {
+	unsigned long long run_delay;
+} RELOCATED;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -165,6 +170,7 @@ struct task_struct {
 	struct nsproxy *nsproxy;
 	struct css_set *cgroups;
 	sigset_t blocked;
+	struct sched_info sched_info;
 	char comm[16];
 } RELOCATED;
 

@@ -77,6 +77,7 @@ struct creation {
 	u32 caller_at_exec;
 	u32 caller_at_exit;
 	u64 argument_at_exec; /* the first of the former */
+	u64 processor_wait_ns; /* of the child's last thread: it could run, and others ran */
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];

@@ -880,6 +880,8 @@ int on_exit(u64 *ctx)
 			code = task->group_leader->exit_code;
 		c->exit_code = code;
 		c->exit_ns = now;
+		if (core_field_exists(task->sched_info.run_delay))
+			c->processor_wait_ns = task->sched_info.run_delay;
 		/* Before its descriptors are closed and its parent is told. */
 		sees_creator_at_exit(c, task);
 		if (!c->exec_ns)

@@ -332,6 +332,9 @@ pub struct Creation {
     pub caller_waited_ns: Option<u64>,
     /// From the call to the child's exit.
     pub lifetime_ns: Option<u64>,
+    /// Of it, the time that the child could run and had no processor; 0 where that is not known.
+    #[serde(skip)]
+    pub(crate) processor_wait_ns: u64,
     /// The first program the child became.
     pub exec_path: Option<String>,
     /// Its arguments, cut at 384 bytes.
@@ -419,6 +422,7 @@ impl Creation {
             exec_ns: since(raw.exec_ns, raw.exec_enter_ns),
             caller_waited_ns: if returned { since(raw.returned_ns, raw.start_ns) } else { None },
             lifetime_ns: since(raw.exit_ns, at_ns),
+            processor_wait_ns: raw.processor_wait_ns,
             exec_path: some_text(&raw.exec_path),
             argv,
             argv_cut,
@@ -464,6 +468,7 @@ impl Creation {
             exec_ns: None,
             caller_waited_ns: None,
             lifetime_ns: None,
+            processor_wait_ns: 0,
             exec_path: None,
             argv: Vec::new(),
             argv_cut: false,

@@ -92,6 +92,7 @@ pub(crate) struct RawCreation {
     pub(crate) caller_at_exec: u32,
     pub(crate) caller_at_exit: u32,
     pub(crate) argument_at_exec: u64,
+    pub(crate) processor_wait_ns: u64,
     pub(crate) caller_comm: [u8; 16],
     pub(crate) child_comm: [u8; 16],
     pub(crate) exec_path: [u8; PATH_BYTES],
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 2 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 16);
