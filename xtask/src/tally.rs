@@ -3,7 +3,7 @@
 //! libtest and libtest-mimic close each binary with `test result: ok. 12 passed; 0 failed; ...`. A
 //! test that cannot run on this machine prints a line that starts with `skipped:` and returns;
 //! libtest calls that passed. With `--show-output` the line stands under the test's name, and the
-//! test is counted here as skipped.
+//! test is counted here as skipped. A test of libtest-mimic says itself that it is `ignored`.
 //!
 //! Not cargo-nextest: CI would have to build it from source (minutes on two processors), it starts
 //! a process for each test, and it does not know a test that skips itself.
@@ -64,9 +64,6 @@ pub(crate) struct Reader {
     loose: u64,
     /// Tests of this binary that printed `skipped:`.
     said_skipped: BTreeSet<String>,
-    /// Tests that printed it between their name and their outcome. libtest-mimic captures no
-    /// output, and counts them as passed.
-    skipped_on_the_way: BTreeSet<String>,
     /// Binaries whose result line said FAILED, and the number that cargo gives.
     targets_seen: u64,
     targets_failed: u64,
@@ -148,10 +145,9 @@ impl Reader {
                 return Show::Yes;
             }
             if let Some(why) = outcome.strip_prefix("ignored").or_else(|| outcome.strip_prefix("skipped")) {
-                self.tally.skips.push(format!("{name}: {}", why.trim_start_matches([',', ':', ' '])));
-                if outcome.starts_with("skipped") {
-                    self.skipped_on_the_way.insert(name.to_owned());
-                }
+                let why = why.trim_start_matches([',', ':', ' ']);
+                let why = why.strip_prefix('(').and_then(|why| why.strip_suffix(')')).unwrap_or(why);
+                self.tally.skips.push(format!("{name}: {why}"));
                 return Show::Yes;
             }
             return if outcome.starts_with("ok") { Show::No } else { Show::Yes };
@@ -171,10 +167,6 @@ impl Reader {
                 _ => {}
             }
         }
-        if !counts.contains("skipped") {
-            self.said_skipped.append(&mut self.skipped_on_the_way);
-        }
-        self.skipped_on_the_way.clear();
         let said = (self.said_skipped.len() as u64).min(of[0]);
         self.tally.passed += of[0] - said;
         self.tally.failed += of[1];
@@ -277,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn a_test_of_libtest_mimic_that_says_skipped_is_not_passed() {
-        let output = "test of_the_log ... ok\ntest of_fentry ... skipped: the kernel refuses it\nok\n\n\
-                      test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.2s";
+    fn a_test_of_libtest_mimic_that_could_not_run_is_skipped_with_its_reason() {
+        let output = "test of_the_log ... ok\ntest of_fentry ... ignored (the kernel refuses it)\n\n\
+                      test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 1.2s";
         let tally = count(output, true);
         assert_eq!(tally.closing(), "1 passed, 0 failed, 1 skipped");
         assert_eq!(tally.skips, ["of_fentry: the kernel refuses it"]);

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::support::{FORKLESS, diagnose, of_kind, trial};
+use crate::support::{FORKLESS, check_against_schema, diagnose, of_kind, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 2] = [
@@ -81,7 +81,7 @@ fn remedy() {
     let comparison: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(comparison["findings"][0]["verdict"], "more_often", "{text}");
-    crate::outputs::check_against_schema(&comparison);
+    check_against_schema(&comparison);
     let (code, _) = judged(&["--fail-on-regression", "150"], &twice, false);
     assert_eq!(code, Some(0));
 

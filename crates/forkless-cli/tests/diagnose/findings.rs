@@ -8,9 +8,8 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 19] = [
+    let tests: [(&str, fn()); 18] = [
         ("findings::full_forks_that_exec", full_forks),
-        ("findings::the_saving_of_a_spawn_is_predicted", predicted_spawn),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
         ("findings::huge_pages_already_in_use_are_no_finding", huge_already),
         ("findings::spawns_are_no_finding", healthy),
@@ -87,11 +86,7 @@ fn full_forks() {
         "unwound without frame pointers: {:?}",
         functions(&finding)
     );
-}
-
-fn predicted_spawn() {
-    let (report, _) = report(&["forkexec", "20", "256"]);
-    assert_saves(&only(&report, "full_fork_then_exec")["saving_in_caller_ns"]);
+    assert_saves(&finding["saving_in_caller_ns"]);
 }
 
 fn predicted_huge_pages() {
@@ -196,6 +191,8 @@ fn constant() {
     let finding = only(&report, "constant_system_call");
     assert_eq!(finding["count"], 1_000_000);
     assert!(functions(&finding).contains(&"one_getppid"), "{:?}", functions(&finding));
+    assert!(finding["cost"].get("child_ns").is_none(), "not measured, and no 0: {finding}");
+    assert_eq!(report["totals"]["lost_calls"], 0);
     starts_again(&finding, "forkless diagnose -- ", "getppid 1000000");
 }
 
@@ -314,16 +311,12 @@ fn text() {
 
 /// What was not measured is absent from JSON, and not 0.
 fn absent() {
+    let (values, ..) = diagnose(&["--tier", "procfs"], &["snapshot", "2", "16"]);
+    assert!(values[0]["totals"].get("threads").is_none(), "{}", values[0]["totals"]);
     let (values, ..) = diagnose(&["--tier", "perf"], &["forkexec", "20", "64"]);
     let cost = &of_kind(&values[0], "full_fork_then_exec")["cost"];
     assert!(cost.get("faults_ns").is_none() && cost.get("caller_ns").is_some(), "{cost}");
     assert!(values[0]["totals"].get("lost_calls").is_none(), "{}", values[0]["totals"]);
-    let (values, ..) = diagnose(&["--tier", "procfs"], &["snapshot", "2", "16"]);
-    assert!(values[0]["totals"].get("threads").is_none(), "{}", values[0]["totals"]);
-    let (values, ..) = diagnose(&["--tier", "tracepoints", "--min-share", "0"], &["getppid", "1000000"]);
-    let finding = of_kind(&values[0], "constant_system_call");
-    assert!(finding["cost"].get("child_ns").is_none(), "{finding}");
-    assert_eq!(values[0]["totals"]["lost_calls"], 0);
 }
 
 /// `make` with 400 recipes got "Nothing found" and no word on what its starts cost.

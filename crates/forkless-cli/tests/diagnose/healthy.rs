@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, known_problem, trial};
+use crate::support::{FORKLESS, alone, known_problem};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 2] = [
@@ -20,7 +20,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("healthy::three_minutes_without_a_load", idle),
     ];
     for (name, test) in tests {
-        trials.push(trial(name, test).with_ignored_flag(true));
+        trials.push(alone(name, test).with_ignored_flag(true));
     }
 }
 

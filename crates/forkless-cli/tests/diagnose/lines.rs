@@ -1,10 +1,12 @@
 //! A finding's place is the user's line: programs of `fixtures/diagnose/sites`, whose forks come
 //! from two functions. libc's place is the same for both.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -107,7 +109,7 @@ fn script_behind_wrappers() {
 /// The symbols are in the container, where this machine's own root has none.
 fn in_a_container() {
     let program = compile("cc", &["-O1", "-g", "-Wl,--build-id"], "sites.c");
-    strip(&program);
+    let (program, _) = strip(&program, "sites-container");
     check(&[fixture("container.sh").as_ref(), program.as_ref()], "sites.c");
 }
 
@@ -132,12 +134,17 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/sites").join(name)
 }
 
-/// Compiles a program into a folder of its own.
+/// Compiles a program into a folder of its own, once: another test may be running it.
 fn compile(compiler: &str, options: &[&str], name: &str) -> PathBuf {
+    static COMPILED: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = format!("sites-{compiler}-{}", options.join(""));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     fs::create_dir_all(&folder).expect("our own folder");
     let program = folder.join("sites");
+    if !compiled.get_or_insert_default().insert(program.clone()) {
+        return program;
+    }
     let status = Command::new(compiler)
         .args(options)
         .arg("-o")
@@ -153,24 +160,27 @@ fn compiled(compiler: &str, options: &[&str], name: &str) {
     check(&[compile(compiler, options, name).as_os_str()], name);
 }
 
-/// Puts a program's debug information into a file of its own.
-fn strip(program: &Path) -> PathBuf {
-    let debug = program.with_extension("debug");
+/// A copy of a program in this folder, with its debug information in the other file.
+fn strip(program: &Path, folder: &str) -> (PathBuf, PathBuf) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    fs::create_dir_all(&folder).expect("our own folder");
+    let copy = folder.join("sites");
+    fs::copy(program, &copy).expect("our own folder");
+    let debug = copy.with_extension("debug");
     let objcopy = |options: &[&OsStr]| {
         let status = Command::new("objcopy").args(options).status().expect("found");
         assert!(status.success(), "objcopy {options:?}");
     };
     let link = format!("--add-gnu-debuglink={}", debug.display());
-    objcopy(&["--only-keep-debug".as_ref(), program.as_ref(), debug.as_ref()]);
-    objcopy(&["--strip-all".as_ref(), link.as_ref(), program.as_ref()]);
-    debug
+    objcopy(&["--only-keep-debug".as_ref(), copy.as_ref(), debug.as_ref()]);
+    objcopy(&["--strip-all".as_ref(), link.as_ref(), copy.as_ref()]);
+    (copy, debug)
 }
 
-/// Debug information in a file of its own, found by its name. Without
-/// it, the finding says so.
+/// Debug information in a file of its own, found by its name. Without it, the finding says so.
 fn apart() {
     let program = compile("cc", &["-O2", "-g", "-Wl,--build-id"], "sites.c");
-    let debug = strip(&program);
+    let (program, debug) = strip(&program, "sites-apart");
     check(&[program.as_os_str()], "sites.c");
 
     // The file of another program: its build id is not this one's.

@@ -8,11 +8,12 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, known_problem, settled, trial, wait_for_program,
+    FORKLESS, alone, assert_near, bpf_maps, bpf_programs, diagnose, known_problem, settled, trial,
+    wait_for_program,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 9] = [
         ("log::a_full_fork_is_timed_as_the_caller_times_it", full_fork),
         ("log::vfork_and_posix_spawn_are_told_apart_by_their_flags", vfork_and_spawn),
         ("log::a_child_without_exec_has_none", snapshot),
@@ -21,13 +22,13 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("log::a_killed_child_shows_its_signal", killed),
         ("log::filters_leave_the_creations_that_pass_all_of_them", filters),
         ("log::a_pid_is_followed_until_it_ends", follow_pid),
-        ("log::sigint_ends_with_a_summary_and_unloads", sigint),
-        ("log::sigkill_leaves_nothing_in_the_kernel", sigkill),
         ("log::bad_targets_are_usage_errors", bad_targets),
     ];
     for (name, test) in tests {
         trials.push(trial(name, test));
     }
+    trials.push(alone("log::sigint_ends_with_a_summary_and_unloads", sigint));
+    trials.push(alone("log::sigkill_leaves_nothing_in_the_kernel", sigkill));
 }
 
 fn full_fork() {

@@ -20,7 +20,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::library::LIBRARY;
-use crate::support::{FORKLESS, diagnose, find, known_problem, trial, wait_until};
+use crate::support::{FORKLESS, alone, diagnose, find, known_problem, wait_until};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 9] = [
@@ -35,7 +35,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("real::apache_cgi", apache),
     ];
     for (name, test) in tests {
-        trials.push(trial(name, test).with_ignored_flag(true));
+        trials.push(alone(name, test).with_ignored_flag(true));
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("remedies::python_before_vfork", python_old, PYTHON),
         ("remedies::ruby_as_root", ruby_as_root, "setpriv"),
         ("remedies::ruby_that_forks_itself", ruby_fork, "setpriv"),
+        ("remedies::ruby_that_forks_itself_as_root", ruby_fork_as_root, "ruby"),
         ("remedies::perl", || by_word(&["perl"], "system.pl"), "perl"),
         ("remedies::php", || by_word(&["php"], "proc_open.php"), "php"),
         ("remedies::node", || by_word(&["node"], "spawn_sync.js"), "node"),
@@ -30,7 +31,6 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("remedies::programs_that_any_shell_replaces", || storm("dash", "builtins.dash", 0), "dash"),
         ("remedies::make_with_another_shell", make, "make"),
         ("remedies::run_is_not_promised_where_it_does_nothing", not_promised, PYTHON),
-        ("remedies::run_as_it_is_printed", run, PYTHON),
     ];
     add_needing(trials, &tests);
 }
@@ -100,7 +100,8 @@ fn is_mended(report: &Value, program: &Program) {
     assert!(titles.is_empty(), "{}: {titles:?}", program.path);
 }
 
-/// The program alone is found, and not with the word behind it.
+/// The program alone is found. It is not found with the word behind it, nor with the command that
+/// the finding prints.
 fn by_word(interpreter: &[&str], name: &str) {
     let program = Program::of(name);
     let command = [interpreter, &[&program.path]].concat();
@@ -109,6 +110,7 @@ fn by_word(interpreter: &[&str], name: &str) {
     assert_eq!(finding["count"], 10, "{finding:#}");
     let Some(mended) = watched(&[&command[..], &["remedied"]].concat()) else { return };
     is_mended(&mended, &program);
+    by_run(&command, &finding, &program);
 }
 
 /// With the package, from the wheel that the tests of Python have built.
@@ -190,8 +192,9 @@ fn ruby_as_root() {
         return skip("no ruby");
     }
     let program = Program::of("system.rb");
-    let Some(found) = watched(&["ruby", &program.path]) else { return };
-    program.finding(&found);
+    let command = ["ruby", &program.path];
+    let Some(found) = watched(&command) else { return };
+    by_run(&command, &program.finding(&found), &program);
     let copy = Readable::copy(&program.path);
     let Some(mended) = watched(&[&NOBODY[..], &[&copy.0.to_string_lossy()]].concat()) else { return };
     is_mended(&mended, &program);
@@ -213,6 +216,13 @@ fn ruby_fork() {
     let Some(mended) = watched(&[&command[..], &["remedied"]].concat()) else { return };
     is_mended(&mended, &program);
     assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+fn ruby_fork_as_root() {
+    let program = Program::of("fork.rb");
+    let command = ["ruby", &program.path];
+    let Some(found) = watched(&command) else { return };
+    by_run(&command, &program.finding(&found), &program);
 }
 
 fn java() {
@@ -297,36 +307,16 @@ fn not_promised() {
 
 /// The command of a finding, as it is printed: each of its forks commits, and the watch of the
 /// remedied program has no finding.
-fn run() {
+#[track_caller]
+fn by_run(command: &[&str], finding: &Value, program: &Program) {
+    let line = finding["command"].as_str().expect("text");
+    let rest = line.strip_prefix("forkless run -- ").unwrap_or_else(|| panic!("{finding:#}"));
+    assert_eq!(rest, command.join(" "));
+    committed(command, finding["count"].as_u64().expect("a count"));
     let library = library();
-    let programs: [(&[&str], &str); 8] = [
-        (&[PYTHON], "preexec.py"),
-        (&[PYTHON], "fork.py"),
-        (&["ruby"], "system.rb"),
-        (&["ruby"], "fork.rb"),
-        (&["perl"], "system.pl"),
-        (&["php"], "proc_open.php"),
-        (&["node"], "spawn_sync.js"),
-        (&["bash"], "variable.bash"),
-    ];
-    for (interpreter, name) in programs {
-        if find(interpreter[0]).is_none() && !Path::new(interpreter[0]).exists() {
-            skip(format!("no {}", interpreter[0]));
-            continue;
-        }
-        let program = Program::of(name);
-        let command = [interpreter, &[&program.path]].concat();
-        let Some(found) = watched(&command) else { return };
-        let finding = program.finding(&found);
-        let line = finding["command"].as_str().expect("text");
-        let rest = line.strip_prefix("forkless run -- ").unwrap_or_else(|| panic!("{finding:#}"));
-        assert_eq!(rest, command.join(" "));
-        committed(&command, finding["count"].as_u64().expect("a count"));
-        let run = ["env", &library, FORKLESS, "run", PATIENT, "--"];
-        let remedied = [&run[..], &command].concat();
-        let Some(mended) = watched(&remedied) else { return };
-        is_mended(&mended, &program);
-    }
+    let run = ["env", &library, FORKLESS, "run", PATIENT, "--"];
+    let Some(mended) = watched(&[&run[..], command].concat()) else { return };
+    is_mended(&mended, program);
 }
 
 /// On a busy machine a child may take longer than `forkless run` lets one take.
@@ -340,7 +330,8 @@ fn library() -> String {
 /// Under `forkless run` as many forks of the command commit, by the library's own report.
 #[track_caller]
 fn committed(command: &[&str], count: u64) {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remedies-{}.json", std::process::id()));
+    let program = Path::new(command[command.len() - 1]).file_name().expect("a name").to_string_lossy();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remedies-{program}.json"));
     let status = Command::new(FORKLESS)
         .args(["run", PATIENT, "--json"])
         .arg(format!("--report={}", file.display()))

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, known_problem, trial};
+use crate::support::{FORKLESS, alone, known_problem, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 4] = [
@@ -20,7 +20,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
     // By the clock, and so for a quiet machine, as `times.rs`.
     let name = "repair::forks_of_a_repaired_process_take_a_third_of_the_time";
-    trials.push(trial(name, faster).with_ignored_flag(true));
+    trials.push(alone(name, faster).with_ignored_flag(true));
 }
 
 /// A program that has its memory and waits for SIGUSR1.

@@ -1,16 +1,16 @@
 //! Failures around a watch: refusals, targets that end or hide, floods. Each gives a clear line, or
-//! a report that says what is missing. None leaves a program or a map in the kernel.
+//! a report that says what is missing. That none leaves anything in the kernel, `left.rs` shows.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, bpf_maps, bpf_programs, diagnose, find, functions, known_problem, of_kind, only, settled, skip,
-    wait_for_program, wait_until,
+    FORKLESS, diagnose, find, functions, known_problem, of_kind, only, skip, trial, wait_for_program,
+    wait_until,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -43,13 +43,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         if let Some(why) = missing {
             eprintln!("{name}: ignored, {why}");
         }
-        let trial = Trial::test(name, move || -> Result<(), Failed> {
-            let before = (bpf_programs(), bpf_maps());
-            test();
-            settled(&before);
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(missing.is_some()));
+        trials.push(trial(name, test).with_ignored_flag(missing.is_some()));
     }
 }
 

@@ -1,10 +1,12 @@
 //! Builds the program, runs the tool on it, and reads what both print.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Completion, Trial};
 use serde_json::Value;
 
 #[path = "../wait/mod.rs"]
@@ -56,8 +58,15 @@ pub(crate) fn known_problem() -> Option<&'static Path> {
         .as_deref()
 }
 
-/// A program of `fixtures/diagnose`, compiled; `None` without a compiler.
+/// A program of `fixtures/diagnose`, compiled once: another test may be running it. `None` without
+/// a compiler.
 pub(crate) fn program(source: &str) -> Option<PathBuf> {
+    static COMPILED: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let compiled = compiled.get_or_insert_default();
+    if let Some(binary) = compiled.get(source) {
+        return Some(binary.clone());
+    }
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.strip_suffix(".c")?);
     let status = Command::new("cc")
         .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer", "-pthread", "-o"])
@@ -66,6 +75,7 @@ pub(crate) fn program(source: &str) -> Option<PathBuf> {
         .status()
         .ok()?;
     assert!(status.success(), "{source} does not compile");
+    compiled.insert(source.to_owned(), binary.clone());
     Some(binary)
 }
 
@@ -78,7 +88,26 @@ impl Truth {
     }
 }
 
-/// Runs `forkless diagnose FLAGS -- program ARGUMENTS` with JSON output.
+static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+    let schema = include_str!("../../../../docs/diagnose.schema.json");
+    let schema: Value = serde_json::from_str(schema).expect("JSON");
+    jsonschema::validator_for(&schema).expect("a schema")
+});
+
+/// Whether an output is as docs/diagnose.schema.json describes it.
+pub(crate) fn has_schema(value: &Value) -> bool {
+    SCHEMA.is_valid(value)
+}
+
+/// Fails if an output is not as docs/diagnose.schema.json describes it.
+#[track_caller]
+pub(crate) fn check_against_schema(value: &Value) {
+    let errors: Vec<String> =
+        SCHEMA.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{}: {value}", errors.join("; "));
+}
+
+/// Runs `forkless diagnose FLAGS -- program ARGUMENTS` with JSON output, which its schema describes.
 pub(crate) fn diagnose(flags: &[&str], arguments: &[&str]) -> (Vec<Value>, Truth, Output) {
     let output = Command::new(FORKLESS)
         .arg("diagnose")
@@ -97,6 +126,7 @@ pub(crate) fn diagnose(flags: &[&str], arguments: &[&str]) -> (Vec<Value>, Truth
         let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         if value.get("wall_ns").is_some() { truth = Some(Truth(value)) } else { values.push(value) }
     }
+    values.iter().for_each(check_against_schema);
     let stderr = String::from_utf8_lossy(&output.stderr);
     (values, truth.unwrap_or_else(|| panic!("the program said nothing; {stderr}")), output)
 }
@@ -192,23 +222,45 @@ pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
     assert!(gone, "left: programs {new_programs:?}, maps {new_maps:?}");
 }
 
-static SKIPS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Counts a test as skipped, in whole or in part, and says so at the end. `cargo xtask ci` counts
-/// the line.
-#[track_caller]
-pub(crate) fn skip(why: impl std::fmt::Display) {
-    println!("skipped: {why}");
-    let place = std::panic::Location::caller();
-    SKIPS.lock().unwrap_or_else(PoisonError::into_inner).push(format!(
-        "{}:{}: {why}",
-        place.file(),
-        place.line()
-    ));
+thread_local! {
+    /// Why the test of this thread did not run, or not to its end.
+    static SKIPS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) fn skips() -> Vec<String> {
-    SKIPS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+/// Counts the test as ignored, since it does not run, or not to its end.
+pub(crate) fn skip(why: impl std::fmt::Display) {
+    let why = why.to_string().trim().replace('\n', " ");
+    SKIPS.with_borrow_mut(|skips| skips.push(why));
+}
+
+/// Tests run beside each other, but for those of [`alone`].
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// A test that fails by a panic.
+pub(crate) fn trial(name: &str, test: fn()) -> Trial {
+    ignorable(name, move || {
+        let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        test();
+    })
+}
+
+/// A test that no other one may run beside: it watches the whole machine, asks what the kernel
+/// still holds, or goes by the clock.
+pub(crate) fn alone(name: &str, test: fn()) -> Trial {
+    ignorable(name, move || {
+        let _own = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        test();
+    })
+}
+
+/// A test that says afterwards whether it ran to its end.
+fn ignorable(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, move || {
+        SKIPS.take();
+        test();
+        let skips = SKIPS.take();
+        Ok(if skips.is_empty() { Completion::Completed } else { Completion::ignored_with(skips.join("; ")) })
+    })
 }
 
 /// Tests with what each of them needs on this machine.
@@ -244,15 +296,9 @@ pub(crate) fn report_in(tier: &str, command: &[&str]) -> Option<Value> {
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
-    Some(serde_json::from_str(last).unwrap_or_else(|error| {
+    let report = serde_json::from_str(last).unwrap_or_else(|error| {
         panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr));
-    }))
-}
-
-/// A test that fails by a panic.
-pub(crate) fn trial(name: &str, test: fn()) -> Trial {
-    Trial::test(name, move || {
-        test();
-        Ok(())
-    })
+    });
+    check_against_schema(&report);
+    Some(report)
 }

@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::findings::{LoopDevice, has_huge_pages};
-use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, known_problem, only, skip, trial};
+use crate::support::{FORKLESS, Truth, alone, assert_near, diagnose, find, known_problem, only, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 8] = [
@@ -28,7 +28,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("times::whole_blocks_save_what_was_predicted", predicted_whole_blocks),
     ];
     for (name, test) in tests {
-        trials.push(trial(name, test).with_ignored_flag(true));
+        trials.push(alone(name, test).with_ignored_flag(true));
     }
 }
 
