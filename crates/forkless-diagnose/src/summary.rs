@@ -1,4 +1,4 @@
-//! How many programs were started in a watch, by whom, and what that cost in all.
+//! The programs started in a watch: how many, by whom, and at what cost.
 
 use serde::Serialize;
 
@@ -21,10 +21,10 @@ pub struct StartSummary {
     pub cost_ns: f64,
     /// The same as a share of one CPU.
     pub cpu_share: f64,
-    /// One of them: the median of those whose caller was timed.
+    /// The cost of one: the median of the creations whose caller was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub each_ns: Option<Estimate>,
-    /// Who started most; at most five.
+    /// The programs that started most; at most five.
     pub starters: Vec<StarterSummary>,
 }
 
@@ -35,7 +35,7 @@ pub struct StarterSummary {
     pub name: String,
     /// Programs that it started.
     pub programs: u64,
-    /// Processes of it that executed none.
+    /// Processes that it created and that executed none.
     pub without_program: u64,
     /// Its part of the cost.
     pub cost_ns: f64,

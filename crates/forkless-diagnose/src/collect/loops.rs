@@ -1,30 +1,32 @@
-//! Threads that create processes and also wait in an event loop. Whatever the loop serves stands
-//! still meanwhile.
+//! Threads that wait in an event loop and also create processes. While they do, whatever the loop
+//! serves stands still.
 //!
-//! What a thread waits for is asked when its child executes and ends, on the kernel side. Whether
-//! it is a loop's thread is told by what it waits in at other times: epoll, for at least one
-//! socket.
+//! When a child executes and when it ends, the kernel side notes the system call in which its
+//! creator waits. A loop's thread waits in epoll at other times, for at least one socket that
+//! others can reach. /proc tells that, at the creations and a few times between them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::bounded::{TopNames, forget_the_least};
+use super::walk::Walk;
 use crate::creation::{Creation, Place, ProgramKey, waits_for_events};
 use crate::procfs;
 
 const MAX_THREADS: usize = 4096;
-/// Threads that are looked at at one time.
-const MAX_LOOKS: usize = 16;
+/// Threads looked at in one round between creations. A look takes some 30 us, of the 3 ms between
+/// two rounds.
+const MAX_LOOKS: usize = 4;
 /// A thread that has stood still for less is not looked at, nanoseconds.
 const LOOKED_AT_FROM: u64 = 2_000_000;
 /// Least time between two looks at the descriptors of one process.
 const EVERY: Duration = Duration::from_secs(1);
-/// Looks at one thread between its creations, after which it is taken for none of a loop. It is
-/// asked at its creations still.
+/// After so many looks between its creations a thread counts as none of a loop's. It is still
+/// looked at when it creates a process.
 const MAX_LOOKS_BETWEEN: u32 = 1000;
-/// Time between two of these looks.
+/// Time between two rounds of looks.
 const BETWEEN: Duration = Duration::from_millis(3);
 /// Descriptors of a process that are looked at.
 const MAX_DESCRIPTORS: usize = 4096;
@@ -117,7 +119,10 @@ struct Thread {
     /// Its process has an epoll that watches a socket.
     serves: bool,
     asked: Option<Instant>,
+    /// Looks between its creations.
     looks: u32,
+    /// It is among those that are looked at in turns.
+    queued: bool,
 }
 
 /// Places that are kept of one thread.
@@ -133,36 +138,52 @@ impl Thread {
         !self.is_loop() && self.ns >= LOOKED_AT_FROM && self.looks < MAX_LOOKS_BETWEEN
     }
 
-    /// Asks for what is not known yet, if that was not done a moment ago.
-    fn ask(&mut self, program: ProgramKey, tid: u32) {
+    /// Asks /proc for what is not known yet. `descriptors` says when it may be asked for sockets:
+    /// on some machines their tables have a hundred thousand lines.
+    fn ask(&mut self, program: ProgramKey, tid: u32, descriptors: &mut Walk) {
         // The program that a wrapper script has executed since may have a loop. The script has
         // none.
         if procfs::is_still(program) == Some(false) {
-            return;
+            return self.give_up();
         }
         let pid = program.pid;
         if !self.waits_in_epoll {
-            self.waits_in_epoll = call_of(pid, tid).is_some_and(waits_for_events);
+            let Some(call) = call_of(pid, tid) else { return self.give_up() };
+            self.waits_in_epoll = call.parse::<i64>().is_ok_and(waits_for_events);
         }
-        if self.waits_in_epoll && !self.serves && self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
+        let is_due = self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) && descriptors.is_due();
+        if self.waits_in_epoll && !self.serves && is_due {
             self.asked = Some(Instant::now());
+            descriptors.began();
             self.serves = epoll_has_a_socket(pid);
+            descriptors.ended();
         }
+    }
+
+    /// The program has ended, or does not let itself be looked at: further looks tell nothing.
+    fn give_up(&mut self) {
+        self.looks = MAX_LOOKS_BETWEEN;
     }
 }
 
 /// All threads that create processes, by program and thread.
 #[derive(Debug, Default)]
-pub(crate) struct Loops(HashMap<(ProgramKey, u32), Thread>);
+pub(crate) struct Loops {
+    threads: HashMap<(ProgramKey, u32), Thread>,
+    /// Those of which it is not known yet whether they are a loop's. They are looked at in turns.
+    unknown: VecDeque<(ProgramKey, u32)>,
+    descriptors: Walk,
+}
 
 impl Loops {
     pub(super) fn created(&mut self, creation: &Creation) {
         // A wrapper script's waits are not those of the loop that it executes.
         let key = (creation.site.program(), creation.caller_thread);
-        if self.0.len() >= MAX_THREADS && !self.0.contains_key(&key) {
-            forget_the_least(&mut self.0, |thread| thread.ns as f64);
+        let Self { threads, unknown, descriptors } = self;
+        if threads.len() >= MAX_THREADS && !threads.contains_key(&key) {
+            forget_the_least(threads, |thread| thread.ns as f64);
         }
-        let thread = self.0.entry(key).or_default();
+        let thread = threads.entry(key).or_default();
         if thread.places.len() >= MAX_PLACES && !thread.places.contains_key(&creation.site) {
             forget_the_least(&mut thread.places, |blocked| blocked.ns() as f64);
         }
@@ -172,34 +193,46 @@ impl Loops {
         thread.ns += blocked.ns() - before;
         thread.waits_in_epoll |= creation.caller_waits.is_some_and(|waits| waits.in_epoll);
         if !thread.is_loop() && thread.ns >= LOOKED_AT_FROM {
-            thread.ask(key.0, key.1);
+            thread.ask(key.0, key.1, descriptors);
+        }
+        // Forgotten threads stay in the queue until their turn.
+        if thread.is_unknown() && !thread.queued && unknown.len() < MAX_THREADS {
+            thread.queued = true;
+            unknown.push_back(key);
         }
     }
 
-    /// Looks at threads of which it is not known whether they are a loop's. To be called often: a
-    /// loop that mostly starts programs seldom waits.
+    /// Looks at the next threads of which it is not known whether they are a loop's. To be called
+    /// often: a loop that mostly starts programs seldom waits.
     pub(super) fn look(&mut self) {
-        let unknown = self.0.iter_mut().filter(|(_, thread)| thread.is_unknown());
-        for (&(program, tid), thread) in unknown.take(MAX_LOOKS) {
+        for _ in 0..self.unknown.len().min(MAX_LOOKS) {
+            let Some(key) = self.unknown.pop_front() else { return };
+            let Some(thread) = self.threads.get_mut(&key) else { continue };
             thread.looks += 1;
-            thread.ask(program, tid);
+            thread.ask(key.0, key.1, &mut self.descriptors);
+            thread.queued = thread.is_unknown();
+            if thread.queued {
+                self.unknown.push_back(key);
+            }
         }
     }
 
     /// How soon to look again. Events come when children end, and just then no loop waits.
     pub(super) fn look_again(&self) -> Option<Duration> {
-        self.0.values().any(Thread::is_unknown).then_some(BETWEEN)
+        (!self.unknown.is_empty()).then_some(BETWEEN)
     }
 
     /// The creations of loops' threads.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Place, &Blocked)> {
-        self.0.values().filter(|thread| thread.is_loop()).flat_map(|thread| &thread.places)
+        self.threads.values().filter(|thread| thread.is_loop()).flat_map(|thread| &thread.places)
     }
 }
 
-/// The number of the system call that a thread waits in.
-fn call_of(pid: u32, tid: u32) -> Option<i64> {
-    procfs::read(&format!("/proc/{pid}/task/{tid}/syscall"))?.split_whitespace().next()?.parse().ok()
+/// The number of the system call that a thread waits in, or `running`. `None` if the thread is gone
+/// or may not be asked.
+fn call_of(pid: u32, tid: u32) -> Option<String> {
+    let text = procfs::read(&format!("/proc/{pid}/task/{tid}/syscall"))?;
+    text.split_whitespace().next().map(str::to_owned)
 }
 
 /// Whether an epoll of the process watches a socket that others can reach. A script that only runs
@@ -333,8 +366,54 @@ mod tests {
             let creation = Creation { site, copy_ns, ..creation(CallerWaits::default()) };
             loops.created(&creation);
         }
-        assert!(loops.0.len() <= MAX_THREADS);
-        assert!(loops.0.keys().any(|(program, _)| program.pid == 1 << 23));
+        assert!(loops.threads.len() <= MAX_THREADS);
+        assert!(loops.threads.keys().any(|(program, _)| program.pid == 1 << 23));
         assert_eq!(loops.iter().count(), 0, "nobody was seen in epoll");
+    }
+
+    /// Regression: each round went through all threads, and looked a thousand times at each that
+    /// had ended.
+    #[test]
+    fn looks_are_few_and_in_turns_and_end_with_their_thread() {
+        let mut loops = Loops::default();
+        let mut create = |pid: u32, tid: u32| {
+            let site = Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+            let waits = creation(CallerWaits::default());
+            loops.created(&Creation { site, caller_thread: tid, ..waits });
+        };
+        // Threads that have ended, and this one, which runs.
+        (0..100).for_each(|pid| create((1 << 23) + pid, (1 << 23) + pid));
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        create(std::process::id(), tid);
+        assert_eq!(loops.unknown.len(), 1, "one has not ended");
+        assert!(loops.look_again().is_some());
+        for _ in 0..MAX_LOOKS_BETWEEN {
+            loops.look();
+        }
+        assert_eq!((loops.unknown.len(), loops.look_again()), (0, None), "it is no loop's");
+    }
+
+    #[test]
+    fn of_many_threads_each_has_its_turn() {
+        let mut loops = Loops::default();
+        let pid = std::process::id();
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        // The same thread under other programs' keys: the tier cannot tell them apart.
+        for image in 0..3 * MAX_LOOKS as u64 {
+            let program = ProgramKey { pid, image: ProgramKey::MADE_UP + image };
+            loops
+                .threads
+                .insert((program, tid), Thread { ns: LOOKED_AT_FROM, queued: true, ..Thread::default() });
+            loops.unknown.push_back((program, tid));
+        }
+        let looks = |loops: &Loops| {
+            let all = loops.threads.values().map(|thread| thread.looks);
+            all.fold((u32::MAX, 0), |(least, most), looks| (least.min(looks), most.max(looks)))
+        };
+        loops.look();
+        assert_eq!(looks(&loops), (0, 1));
+        loops.look();
+        loops.look();
+        assert_eq!(looks(&loops), (1, 1), "three rounds for three times as many threads");
     }
 }

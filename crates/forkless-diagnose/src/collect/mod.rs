@@ -16,9 +16,10 @@ mod spent;
 mod start;
 mod starters;
 mod sums;
+mod walk;
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
@@ -41,6 +42,7 @@ pub(crate) use self::start::{FailedExecs, ShellGroup};
 pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
+use self::walk::Walk;
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::estimate::Times;
@@ -78,31 +80,6 @@ impl Calls {
         self.last = now.last;
         self.seen = (now.count, now.same, now.bytes);
         now.count - count
-    }
-}
-
-/// When to read the kernel side's table of system calls. Each reading may take milliseconds;
-/// together they are to take a fiftieth of the time at most.
-#[derive(Debug, Default)]
-struct Walk {
-    began: Option<Instant>,
-    next: Option<Instant>,
-}
-
-impl Walk {
-    const SHARE: u32 = 50;
-
-    fn is_due(&self) -> bool {
-        self.next.is_none_or(|next| Instant::now() >= next)
-    }
-
-    fn began(&mut self) {
-        self.began = Some(Instant::now());
-    }
-
-    fn ended(&mut self) {
-        let now = Instant::now();
-        self.next = self.began.map(|began| now + (now - began) * Self::SHARE);
     }
 }
 
@@ -150,6 +127,7 @@ pub(crate) struct Collected {
     pub(crate) sums: Sums,
     /// The beginning of the watch, in the unit of processes' start times.
     began_ticks: u64,
+    /// Through the kernel side's table of system calls.
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
