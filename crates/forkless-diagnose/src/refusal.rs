@@ -91,7 +91,10 @@ impl ReachedLimit {
             return Self::User { uid: raw.uid, limit: raw.user_limit };
         }
         if raw.pids_limit > 0 {
-            return Self::Cgroup { directory: pids_directory(raw.pids_cgroup), limit: raw.pids_limit };
+            return Self::Cgroup {
+                directory: pids_directory(raw.key.site.tgid, raw.pids_cgroup),
+                limit: raw.pids_limit,
+            };
         }
         // Some threads may have ended meanwhile.
         let is_near = |limit: u64| threads_now().is_some_and(|count| count + count / 50 >= limit);
@@ -174,20 +177,38 @@ fn threads_of_user(uid: u32) -> u64 {
 }
 
 /// The directory of a cgroup that counts processes, by its inode: in the unified hierarchy, or in
-/// that of the controller alone.
-fn pids_directory(inode: u64) -> Option<PathBuf> {
+/// that of the controller alone. It is one that process `pid` is in or below; where that has ended,
+/// the hierarchies are walked.
+fn pids_directory(pid: u32, inode: u64) -> Option<PathBuf> {
+    let is_it = |directory: &Path| {
+        fs::metadata(directory).is_ok_and(|found| found.ino() == inode) && directory.join("pids.max").exists()
+    };
+    let roots = pids_roots();
+    let own = procfs::read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    // "0::/a/b" or "4:pids:/a/b" (cgroups(7)).
+    for path in own.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {
+        for root in &roots {
+            let innermost = root.join(path.trim_start_matches('/'));
+            let mut upwards = innermost.ancestors().take_while(|directory| directory.starts_with(root));
+            if let Some(found) = upwards.find(|directory| is_it(directory)) {
+                return Some(found.to_owned());
+            }
+        }
+    }
+    walk_to(roots, is_it)
+}
+
+/// The first directory at or below `next` that is the one looked for.
+fn walk_to(mut next: Vec<PathBuf>, is_it: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     /// Larger hierarchies are not walked to their end.
     const MAX_DIRECTORIES: usize = 16_384;
-    let mut next = pids_roots();
     let mut seen = 0;
     while let Some(directory) = next.pop() {
         seen += 1;
         if seen > MAX_DIRECTORIES {
             return None;
         }
-        if fs::metadata(&directory).is_ok_and(|found| found.ino() == inode)
-            && directory.join("pids.max").exists()
-        {
+        if is_it(&directory) {
             return Some(directory);
         }
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -275,7 +296,18 @@ mod tests {
         // The root has no limit.
         let roots = pids_roots();
         if let Some(root) = roots.first() {
-            assert_eq!(pids_directory(fs::metadata(root).expect("it is mounted").ino()), None);
+            let inode = fs::metadata(root).expect("it is mounted").ino();
+            assert_eq!(pids_directory(std::process::id(), inode), None);
+        }
+        // Any process is in a directory that the walk finds as well.
+        let counts = |directory: &Path| directory.join("pids.max").exists();
+        if let Some(directory) = walk_to(roots, counts) {
+            let inode = fs::metadata(&directory).expect("it is there").ino();
+            assert_eq!(pids_directory(1 << 23, inode).as_ref(), Some(&directory));
+            let members = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            if let Some(member) = members.lines().next().and_then(|pid| pid.parse().ok()) {
+                assert_eq!(pids_directory(member, inode), Some(directory));
+            }
         }
     }
 }
