@@ -239,10 +239,11 @@ unsafe impl aya::Pod for RawRefused {}
 
 /// The kinds of ring records, and their lengths.
 #[cfg(fuzzing)]
-pub(crate) const LENGTHS: [(u32, usize); 3] = [
+pub(crate) const LENGTHS: [(u32, usize); 4] = [
     (KIND_CREATION, size_of::<RawCreation>()),
     (KIND_STACK, size_of::<RawStackHead>() + STACK_BYTES),
     (KIND_PROGRAM, size_of::<RawProgram>()),
+    (KIND_REFUSED, size_of::<RawRefused>()),
 ];
 
 /// One item of the ring.
