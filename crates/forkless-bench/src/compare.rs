@@ -67,6 +67,12 @@ pub enum Comparison {
 }
 
 impl Comparison {
+    /// The confidence of its intervals, in percent.
+    #[must_use]
+    pub fn confidence(self) -> f64 {
+        100.0 * if self == Comparison::SideBySide { side_by_side::CONFIDENCE } else { 0.95 }
+    }
+
     /// One sentence for the report.
     #[must_use]
     pub fn about(self) -> &'static str {
@@ -88,7 +94,7 @@ impl Comparison {
                 "separate runs with fewer than three restarts: each figure is divided by its own run's yardstick, and the interval is widened by 10 %; five restarts give a sharper one"
             }
             Comparison::SideBySide => {
-                "restarted in turns: the differences of pairs are ranked (99 % interval, of all rows together)"
+                "restarted in turns: the differences of pairs are ranked, and the intervals are of all rows together"
             }
             Comparison::Relative => "relative to each side's own yardstick, without a verdict",
             Comparison::Emulated => {

@@ -16,7 +16,7 @@ use crate::stats::signed_rank;
 
 /// Of all rows of a report together: one report in a hundred says of the same build that it
 /// differs, at most.
-const CONFIDENCE: f64 = 0.99;
+pub(super) const CONFIDENCE: f64 = 0.99;
 
 /// The judged metric.
 const METRIC: &str = "wall";

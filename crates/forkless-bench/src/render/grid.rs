@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Tab
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Bound, Check};
-use crate::compare::{Change, Comparison};
+use crate::compare::Change;
 use crate::registry::Columns;
 use crate::results::{Fit, Param, Row, Suite};
 
@@ -172,11 +172,11 @@ impl Grid {
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
         let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
         for (letter, changes) in ('B'..='Z').zip(others) {
-            let side_by_side = changes.iter().any(|change| change.comparison == Comparison::SideBySide);
+            let confidence = changes.first().map_or(95.0, |change| change.comparison.confidence());
             heads.extend([
                 letter.to_string(),
                 format!("{letter} / A"),
-                format!("{} % interval", if side_by_side { 99 } else { 95 }),
+                format!("{confidence:.0} % interval"),
                 "verdict".into(),
             ]);
         }
