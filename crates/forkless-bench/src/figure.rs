@@ -27,14 +27,11 @@ const NAMES: [(&str, &str); 5] = [
 
 const STYLE: &str = "\
 text{font:13px system-ui,sans-serif;fill:#1b1b1f}.soft{fill:#63636e}.title{font-size:16px;font-weight:600}\
-.small{font-size:11px}.page{fill:#fff}.axis{stroke:#d8d8de}.s{fill:none;stroke-width:2}.s circle{stroke:none}text{stroke:none!important}\
-.c0{stroke:#c2410c}.c1{stroke:#7c3aed}.c2{stroke:#0b62c4}.c3{stroke:#0f7b4f}.c4{stroke:#55555f}\
-.c0 circle,.n.c0{fill:#c2410c}.c1 circle,.n.c1{fill:#7c3aed}.c2 circle,.n.c2{fill:#0b62c4}\
-.c3 circle,.n.c3{fill:#0f7b4f}.c4 circle,.n.c4{fill:#55555f}\
+.small{font-size:11px}.page{fill:#fff}.axis{stroke:#d8d8de}.s{fill:none;stroke:currentColor;stroke-width:2}\
+.s circle{stroke:none}.s circle,.n{fill:currentColor}\
+.c0{color:#c2410c}.c1{color:#7c3aed}.c2{color:#0b62c4}.c3{color:#0f7b4f}.c4{color:#55555f}\
 @media (prefers-color-scheme:dark){text{fill:#e8e8ec}.soft{fill:#a0a0ab}.page{fill:#17171a}.axis{stroke:#3a3a42}\
-.c0{stroke:#ff8f5c}.c1{stroke:#b79bff}.c2{stroke:#6cb0ff}.c3{stroke:#52cc96}.c4{stroke:#b4b4be}\
-.c0 circle,.n.c0{fill:#ff8f5c}.c1 circle,.n.c1{fill:#b79bff}.c2 circle,.n.c2{fill:#6cb0ff}\
-.c3 circle,.n.c3{fill:#52cc96}.c4 circle,.n.c4{fill:#b4b4be}}";
+.c0{color:#ff8f5c}.c1{color:#b79bff}.c2{color:#6cb0ff}.c3{color:#52cc96}.c4{color:#b4b4be}}";
 
 /// A method's times, in milliseconds with their intervals, by bytes of memory.
 struct Line {
