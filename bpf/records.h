@@ -145,7 +145,7 @@ struct refused {
 	u64 data_pages;   /* the caller's private writable memory */
 	u64 cgroup;       /* the caller's, in the unified hierarchy */
 	u32 no_init;      /* the pid namespace of its children has lost its first process */
-	u32 pad;
+	u32 tid;
 	char comm[16];
 };
 

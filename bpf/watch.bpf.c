@@ -643,6 +643,7 @@ static __attribute__((noinline)) int creation_refused(struct site *site, u64 sta
 	__builtin_memset(r, 0, sizeof(*r));
 	r->kind = KIND_REFUSED;
 	r->key = key;
+	r->tid = task->pid;
 	r->data_pages = mm->data_vm;
 	r->cgroup = bpf_get_current_cgroup_id();
 	bpf_probe_read_kernel(r->comm, sizeof(r->comm), task->comm);

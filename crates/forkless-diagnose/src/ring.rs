@@ -160,7 +160,7 @@ pub(crate) struct RawRefused {
     pub(crate) data_pages: u64,
     pub(crate) cgroup: u64,
     pub(crate) no_init: u32,
-    pub(crate) pad: u32,
+    pub(crate) tid: u32,
     pub(crate) comm: [u8; 16],
 }
 

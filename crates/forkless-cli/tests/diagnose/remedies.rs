@@ -166,10 +166,10 @@ fn python_old() {
 const NOBODY: [&str; 6] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "ruby", "-W0"];
 
 /// A fixture where other users can read it.
-struct Readable(PathBuf);
+pub(crate) struct Readable(pub(crate) PathBuf);
 
 impl Readable {
-    fn copy(path: &str) -> Self {
+    pub(crate) fn copy(path: &str) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let file = Path::new(path).file_name().expect("a name").to_string_lossy().into_owned();
         let copy = std::env::temp_dir().join(format!("forkless-{}-{file}", std::process::id()));

@@ -26,7 +26,7 @@ pub(crate) use self::group::Group;
 pub use self::group::Outcome;
 use self::group::place_the_unplaced;
 pub(crate) use self::line_counts::LineCounts;
-use self::lines::Lines;
+use self::lines::{Lines, Whose};
 pub(crate) use self::loops::Blocked;
 use self::loops::Loops;
 pub(crate) use self::moments::Moments;
@@ -226,6 +226,8 @@ impl Collected {
                 false
             }
             Event::Refused(refused) => {
+                // First of all: its interpreter waits for a second at most.
+                self.lines.look_at_refused(&refused);
                 let program = refused.key.site.program();
                 self.meet(program, Some(refused.comm.as_str()).filter(|comm| !comm.is_empty()));
                 let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
@@ -368,7 +370,8 @@ impl Collected {
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
-        self.lines(creation);
+        let placed = self.lines.ended(creation);
+        self.place_lines(placed);
     }
 
     fn group(&mut self, creation: &Creation) {
@@ -393,8 +396,16 @@ impl Collected {
         self.groups.entry(key).or_default().add(creation);
     }
 
-    fn lines(&mut self, creation: &Creation) {
-        for (key, frames) in self.lines.ended(creation) {
+    /// Takes over lines that were read.
+    fn place_lines(&mut self, placed: Vec<(Whose, Vec<Frame>)>) {
+        for (whose, frames) in placed {
+            let key = match whose {
+                Whose::Creation(key) => key,
+                Whose::Refusal(key) => {
+                    self.refused.read(&key, &frames);
+                    continue;
+                }
+            };
             self.origins.read(&key, &frames);
             if let Some(group) = self.groups.get_mut(&(key.site, key.outcome)) {
                 group.lines.add(&frames, 1);
@@ -492,6 +503,8 @@ impl Collected {
     /// complete reading.
     pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
+        let placed = self.lines.take_answers();
+        self.place_lines(placed);
         if !self.refused.is_empty() {
             self.refused.follow(watch.refusals()?.into_iter());
         }
