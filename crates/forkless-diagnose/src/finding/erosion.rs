@@ -122,7 +122,8 @@ fn writers(
 ) -> Vec<(Writer, u64, Vec<Frame>)> {
     let mut writers: HashMap<Writer, (u64, u64, Vec<Frame>)> = HashMap::new();
     for &(ip, pages) in places {
-        let stack = context.stack(&Place { pid: creator.pid, nr: NR_EROSION, ip, word: 0, image: 0 });
+        let ProgramKey { pid, image } = creator;
+        let stack = context.stack(&Place { pid, nr: NR_EROSION, ip, word: 0, image });
         let (all, most, frames) = writers.entry(Writer::of(&stack)).or_default();
         *all += pages;
         if pages > *most {
