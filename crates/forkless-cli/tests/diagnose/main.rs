@@ -2,9 +2,9 @@
 //! Counts must be exact where nothing was lost. Times are in `times.rs`, for a quiet machine.
 //!
 //! The harness is libtest_mimic's: a test that cannot run here, or not to its end (no root, no BPF,
-//! no C compiler), counts as ignored, with the reason printed, and never as passed. Tests run two at
-//! a time, since a watch and its program keep one processor busy by turns. Those that would see the
-//! programs of other tests run alone.
+//! no C compiler), counts as ignored, with the reason printed, and never as passed. Tests run two
+//! at a time, since a watch and its program keep one processor busy by turns. Those that would see
+//! the programs of other tests run alone.
 
 mod bystanders;
 mod compare;

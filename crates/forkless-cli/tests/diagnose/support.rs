@@ -107,7 +107,7 @@ pub(crate) fn check_against_schema(value: &Value) {
     assert!(errors.is_empty(), "{}: {value}", errors.join("; "));
 }
 
-/// Runs `forkless diagnose FLAGS -- program ARGUMENTS` with JSON output, which its schema describes.
+/// Runs `forkless diagnose FLAGS -- program ARGUMENTS` with JSON output, and checks its schema.
 pub(crate) fn diagnose(flags: &[&str], arguments: &[&str]) -> (Vec<Value>, Truth, Output) {
     let output = Command::new(FORKLESS)
         .arg("diagnose")
