@@ -111,6 +111,25 @@ def test_the_result_is_the_standard_one() -> None:
     assert python(code % True) == python(code % False)
 
 
+def test_a_failed_start_leaves_what_the_standard_one_leaves() -> None:
+    code = """
+        from pathlib import Path
+        if %r:
+            forkless.install()
+        class Mine(subprocess.Popen):
+            def __init__(self, *args, **options):
+                try:
+                    super().__init__(*args, **options)
+                except OSError as error:
+                    print(repr(error), error.filename, type(error.filename).__name__)
+                    print(type(self.pid).__name__, self.returncode, self._child_created)
+        for program in ("does-not-exist", "/does/not/exist", Path("/does/not/exist")):
+            for options in ({}, {"cwd": "/"}, {"close_fds": False}, {"start_new_session": True}):
+                Mine([program], **options)
+    """
+    assert python(code % True) == python(code % False)
+
+
 def test_uninstall_puts_everything_back() -> None:
     out = python(
         """

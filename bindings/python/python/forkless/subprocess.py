@@ -177,6 +177,8 @@ _NAMES_DIRECTORY_ALWAYS = "noexec:chdir" not in [
     constant for constant in _code.co_consts if type(constant) is str
 ]
 
+# Steps of a start before its child.
+_WITHOUT_CHILD = ("command", "pipe", "stack", "clone")
 _NO_FDS = ()
 _PATH_SEPARATOR = ord("/")
 _ID_MAX = 2**32 - 1
@@ -258,21 +260,19 @@ def _kept(pass_fds):
 
 def _id(number, kind):
     if number > _ID_MAX:
-        raise OverflowError("%s is greater than maximum" % kind)
+        # A C long that loses bits is taken for a negative number (_Py_Uid_Converter).
+        where = "less than minimum" if number < 2**63 else "greater than maximum"
+        raise OverflowError("%s is %s" % (kind, where))
     # (uid_t)-1: leave it as it is.
     return None if number == _ID_MAX else number
 
 
 def _c_int(number):
-    try:
-        number = operator.index(number)
-    except TypeError:
-        if sys.version_info >= (3, 10):
-            raise
+    if sys.version_info < (3, 10) and not hasattr(type(number), "__index__"):
         if isinstance(number, float):
-            raise TypeError("integer argument expected, got float") from None
-        name = type(number).__name__
-        raise TypeError("an integer is required (got type %s)" % name) from None
+            raise TypeError("integer argument expected, got float")
+        raise TypeError("an integer is required (got type %s)" % type(number).__name__)
+    number = operator.index(number)
     if -(2**31) <= number < 2**31:
         return number
     # What the conversions of the running version say (Python/getargs.c).
@@ -453,11 +453,11 @@ def _methods(popen):
 
         fds = []
         if p2cread != -1:
-            fds.append((0, p2cread))
+            fds.append((0, _c_int(p2cread)))
         if c2pwrite != -1:
-            fds.append((1, c2pwrite))
+            fds.append((1, _c_int(c2pwrite)))
         if errwrite != -1:
-            fds.append((2, errwrite))
+            fds.append((2, _c_int(errwrite)))
 
         more = {}
         if options is not None:
@@ -517,8 +517,7 @@ def _methods(popen):
             **more,
         )
         if type(started[0]) is str:
-            self._names = (executable, cwd)
-            raise self._start_exception(_StepError(*started))
+            raise _failed(self, _StepError(*started), locals())
         if not blocking:
             self._names = (executable, cwd)
             self._child = _Child(*started)
@@ -534,17 +533,16 @@ def _methods(popen):
             given = dict(zip(_STANDARD_PARAMETERS, args))
             return by_name(self, **given)
 
-    def _start_exception(self, error):
+    def _start_exception(self, error, executable, cwd):
         """The exception that the standard module raises where a start has failed at this step."""
         own = _own_error(error)
         if own is not None:
             own.__cause__ = error
             return own
-        executable, cwd = self._names
         message = os.strerror(error.errno)
         if error.step == "command":
             return ValueError(str(error.what))
-        if error.step in ("clone", "pipe", "stack"):
+        if error.step in _WITHOUT_CHILD:
             return OSError(error.errno, message)
         if error.step == "exec":
             return OSError(error.errno, message, executable)
@@ -725,6 +723,41 @@ def _take_later_options(self, kwargs):
         if not isinstance(size, int):
             raise TypeError("pipesize must be an integer")
         self.pipesize = size
+
+
+def _failed(popen, error, given):
+    """Leaves a Popen as the standard module leaves one whose start has failed. Its exception."""
+    executable, cwd = given["executable"], given["cwd"]
+    if popen._options is None and error.step != "command" and _goes_by_posix_spawn(given):
+        # The standard Popen has no child then, and each error names the program.
+        return OSError(error.errno, os.strerror(error.errno), os.fspath(executable))
+    if error.step not in _WITHOUT_CHILD:
+        # Its child has ended by _exit(255), and was reaped.
+        popen.pid = error.pid
+        popen._child_created = True
+        popen._close_pipe_fds(
+            *[given[pipe] for pipe in "p2cread p2cwrite c2pread c2pwrite errread errwrite".split()]
+        )
+        popen._handle_exitstatus(255 << 8)
+    return popen._start_exception(error, executable, cwd)
+
+
+def _goes_by_posix_spawn(given):
+    """Whether the standard `_execute_child` leaves a start with these arguments to
+    `os.posix_spawn`."""
+    names = globals()
+    return bool(
+        names.get("_USE_POSIX_SPAWN")
+        and vars(_standard).get("_USE_POSIX_SPAWN")
+        and os.path.dirname(given["executable"])
+        and (not given["close_fds"] or names.get("_HAVE_POSIX_SPAWN_CLOSEFROM"))
+        and not given["pass_fds"]
+        and all(given[name] is None for name in ("cwd", "gid", "gids", "uid"))
+        and all(given[end] == -1 or given[end] > 2 for end in ("p2cread", "c2pwrite", "errwrite"))
+        and not given["start_new_session"]
+        and given["process_group"] == -1
+        and given["umask"] < 0
+    )
 
 
 def _group_for(options, start_new_session, process_group):
