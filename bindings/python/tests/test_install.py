@@ -111,6 +111,27 @@ def test_the_result_is_the_standard_one() -> None:
     assert python(code % True) == python(code % False)
 
 
+@pytest.mark.parametrize("way", ["forkless.install()", "from forkless import subprocess"])
+def test_a_warning_of_an_encoding_names_the_caller_s_line(way: str) -> None:
+    code = """
+        %s
+        import warnings
+        class Mine(subprocess.Popen):
+            pass
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            subprocess.run(["true"], text=True)
+            subprocess.check_output(["true"], text=True)
+            Mine(["true"], universal_newlines=True).wait()
+            subprocess.getoutput("true")
+        print([(w.category.__name__, w.filename, w.lineno, str(w.message)) for w in seen])
+    """
+    options = ["-X", "warn_default_encoding"]
+    plain = python(code % "pass", options=options)
+    assert (sys.version_info < (3, 11)) == (plain == "[]\n")
+    assert python(code % way, options=options) == plain
+
+
 def test_a_failed_start_leaves_what_the_standard_one_leaves() -> None:
     code = """
         from pathlib import Path

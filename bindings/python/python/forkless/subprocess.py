@@ -302,11 +302,38 @@ def _warn_of_preexec_fn(function):
         return
     _warned_of_preexec_fn = True
     # To the first line that is neither here nor in a library that starts children by this class.
-    level, frame = 1, sys._getframe()
-    inside = ("forkless", "subprocess", "asyncio", "trio", "anyio")
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in inside:
-        level, frame = level + 1, frame.f_back
+    level = _level_outside("forkless", "subprocess", "asyncio", "trio", "anyio")
     _standard.warnings.warn(_advice(function), _ForklessWarning, level)
+
+
+def _level_outside(*packages):
+    """The `stacklevel`, for a warning of the caller's, of the first line outside these packages."""
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in packages:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+class _WarningsOfTheCaller:
+    """The module `warnings` to the standard `_text_encoding`.
+
+    That looks for the first line outside its own file. It would find this file.
+    """
+
+    @staticmethod
+    def warn(message, category, stacklevel):
+        level = _level_outside("forkless", "subprocess")
+        _standard.warnings.warn(message, category, level)
+
+
+def _telling_the_caller(text_encoding):
+    names = dict(text_encoding.__globals__, warnings=_WarningsOfTheCaller)
+    return types.FunctionType(text_encoding.__code__, names, text_encoding.__name__)
+
+
+# From 3.11 on; the function of another package is its own matter.
+if _is_standard(vars(_source).get("_text_encoding")):
+    _text_encoding = _telling_the_caller(vars(_source)["_text_encoding"])
 
 
 #: Class attributes, for instances that were made otherwise.
@@ -865,4 +892,7 @@ def _patches():
         value.__module__ = owner.__module__
         patches.append((owner, name, value))
     patches.append((_standard, "run", _running(_standard.run)))
+    text_encoding = vars(_standard).get("_text_encoding")
+    if _is_standard(text_encoding):
+        patches.append((_standard, "_text_encoding", _telling_the_caller(text_encoding)))
     return patches
