@@ -505,14 +505,13 @@ sys.exit(int(sys.argv[-1]))
 """
 
 
-def both(arguments: Any, cwd: pathlib.Path, options: Any = ()) -> Any:
-    """What the interpreter makes of these arguments, by itself and by -m forkless."""
+def both(arguments: Any, cwd: pathlib.Path, options: Any = (), text: str = "") -> Any:
+    """What the interpreter makes of these arguments, by itself and by -m forkless. The text is its
+    standard input."""
     results = []
     for way in ([], ["-m", "forkless"]):
         command = [sys.executable, *options, *way, *arguments]
-        done = standard.run(
-            command, cwd=cwd, stdin=standard.DEVNULL, capture_output=True, text=True
-        )
+        done = standard.run(command, cwd=cwd, input=text, capture_output=True, text=True)
         results.append((done.returncode, done.stdout, done.stderr))
     return results
 
@@ -577,9 +576,51 @@ def test_directories_and_zip_files_run_as_by_the_interpreter_itself(tmp_path: pa
 
 
 def test_code_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
-    code = "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(5)"
+    code = "import sys; print(sys.argv, sys.path[0], sorted(vars()), __loader__); sys.exit(5)"
     plain, ours = both(["-c", code, "a"], tmp_path)
     assert plain[0] == 5 and ours == plain
+
+
+def test_standard_input_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    plain, ours = both(["-", "a", "6"], tmp_path, text=ABOUT)
+    assert plain[0] == 6 and ours == plain
+    # All of it is the program.
+    code = "import sys; print(ascii('\u00e4'), sys.stdin.read())\ndef f():\n    1 / 0\nf()"
+    plain, ours = both(["-"], tmp_path, text=code)
+    assert plain[0] == 1 and ours[1] == plain[1] and "ZeroDivisionError" in ours[2]
+
+
+def test_an_empty_name_is_the_directory(tmp_path: pathlib.Path) -> None:
+    plain, ours = both([""], tmp_path)
+    assert plain[0] == 1 and ours == plain
+    (tmp_path / "__main__.py").write_text(ABOUT)
+    for name in ("", "."):
+        plain, ours = both([name, "4"], tmp_path)
+        assert plain[0] == 4 and ours == plain
+
+
+def test_the_first_line_is_skipped_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    texts = {
+        "script.py": "@echo (\nimport sys\nprint(sys.argv, __doc__)\nraise SystemExit('words')\n",
+        "coded.py": "\ufeff(\n# coding: latin-1\nprint(ascii('\u00e4'))\n",
+        "fails.py": ")\n\n1 / 0\n",
+        "short.py": "(",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for name in texts:
+        plain, behind = both(["-x", name, "a"], tmp_path)
+        assert behind == plain != both([name, "a"], tmp_path)[0]
+        for options in (["-x"], ["-W", "error", "-Bx"]):
+            before = both([name, "a"], tmp_path, options=options)
+            assert before == [plain, plain]
+    # Of something else than a script it skips nothing, and its argument is not an option.
+    for arguments in (["-x", "-c", "print(1)"], ["-x", "-"], ["script.py", "-x"]):
+        plain, ours = both(arguments, tmp_path, text="print(2)")
+        assert ours == plain
+    for options in (["-W", "x"], ["-X", "x"]):
+        plain, ours = both(["fails.py"], tmp_path, options=options)
+        assert "unmatched" in plain[2] and ours == plain
 
 
 def test_an_isolated_interpreter_stays_so(tmp_path: pathlib.Path) -> None:
