@@ -301,6 +301,17 @@ def test_os_posix_spawn_is_the_standard_one_but_for_the_lock() -> None:
             print(told(os.posix_spawnp, *args))
         print(told(os.posix_spawn, "/bin/sh", ["sh"], env, file_actions=[(C,)]))
         print(told(os.posix_spawn, "/bin/sh", ["sh"], env, nonsense=1))
+        # Whoever starts these: from 3.12 on the last four are truth values.
+        limit = os.sysconf("SC_OPEN_MAX")
+        odd = [(D, 1, limit), (D, 1, 2**31), (C, 2**40), (D, limit - 1, 1), (C, -1)]
+        for options in [*({"file_actions": [action]} for action in odd),
+                        {"setsid": "x"}, {"setsid": None}, {"resetids": None}, {"resetids": ()}]:
+            try:
+                pid = os.posix_spawn("/bin/true", ["true"], env, **options)
+            except Exception as error:
+                print(repr(error), getattr(error, "filename", None))
+            else:
+                print(os.waitpid(pid, 0)[1])
     """
     assert python(code % True) == python(code % False)
 
@@ -342,7 +353,8 @@ def test_os_spawn_functions_do_not_fork() -> None:
         assert bool(calls & FORKS) != installed
         print(os.spawnv(os.P_WAIT, "/does/not/exist", ["x"]))
         print(os.spawnvp(os.P_WAIT, "does-not-exist", ("x",)))
-        for env in ({"A": "nul\\0"}, {"nul\\0": "A"}, {"A=B": "C"}, {"": "C"}):
+        for env in ({"A": "nul\\0"}, {"nul\\0": "A"}, {"A=B": "C"}, {"": "C"}, None):
+            print(os.spawnvpe(os.P_WAIT, "sh", ["sh", "-c", "exit 1"], env))
             print(os.spawnve(os.P_WAIT, "/bin/sh", ["sh", "-c", "exit 1"], env))
         for args in [("/bin/sh", []), ("/bin/sh", [""]), ("/bin/sh", "sh")]:
             try:
