@@ -572,6 +572,24 @@ def test_uvloop_s_loop_is_served_too(uvloop: Any) -> None:
         loop.close()
 
 
+def test_an_error_names_what_the_standard_one_names() -> None:
+    async def told(create: Callable[..., Awaitable[Any]], program: Any, options: Any) -> Any:
+        try:
+            await create(program, **options)
+        except OSError as error:
+            return repr(error), error.filename, type(error.filename)
+
+    async def main() -> None:
+        programs = ("/does/not/exist", b"/does/not/exist", Path("/does/not/exist"), "not-there")
+        for program in programs:
+            for options in ({}, {"cwd": "/"}, {"cwd": Path("/nowhere")}, {"close_fds": False}):
+                ours = await told(create_subprocess_exec, program, options)
+                assert ours == await told(asyncio.create_subprocess_exec, program, options)
+                assert ours is not None
+
+    run(main)
+
+
 @pytest.mark.parametrize("installed", [False, True])
 def test_install_leaves_uvloop_s_loop_as_it_is(uvloop: Any, installed: bool) -> None:
     code = '''

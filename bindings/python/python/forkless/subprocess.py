@@ -546,7 +546,8 @@ def _methods(popen):
         if type(started[0]) is str:
             raise _failed(self, _StepError(*started), locals())
         if not blocking:
-            self._names = (executable, cwd)
+            by_posix_spawn = options is None and _goes_by_posix_spawn(locals())
+            self._names = (executable, cwd, by_posix_spawn)
             self._child = _Child(*started)
         if leads:
             _lead(self, started, options)
@@ -560,7 +561,7 @@ def _methods(popen):
             given = dict(zip(_STANDARD_PARAMETERS, args))
             return by_name(self, **given)
 
-    def _start_exception(self, error, executable, cwd):
+    def _start_exception(self, error, executable, cwd, by_posix_spawn):
         """The exception that the standard module raises where a start has failed at this step."""
         own = _own_error(error)
         if own is not None:
@@ -569,6 +570,9 @@ def _methods(popen):
         message = os.strerror(error.errno)
         if error.step == "command":
             return ValueError(str(error.what))
+        if by_posix_spawn:
+            # It names the program whatever has failed.
+            return OSError(error.errno, message, os.fspath(executable))
         if error.step in _WITHOUT_CHILD:
             return OSError(error.errno, message)
         if error.step == "exec":
@@ -754,11 +758,9 @@ def _take_later_options(self, kwargs):
 
 def _failed(popen, error, given):
     """Leaves a Popen as the standard module leaves one whose start has failed. Its exception."""
-    executable, cwd = given["executable"], given["cwd"]
-    if popen._options is None and error.step != "command" and _goes_by_posix_spawn(given):
-        # The standard Popen has no child then, and each error names the program.
-        return OSError(error.errno, os.strerror(error.errno), os.fspath(executable))
-    if error.step not in _WITHOUT_CHILD:
+    by_posix_spawn = popen._options is None and _goes_by_posix_spawn(given)
+    # With posix_spawn the standard Popen has no child then.
+    if not by_posix_spawn and error.step not in _WITHOUT_CHILD:
         # Its child has ended by _exit(255), and was reaped.
         popen.pid = error.pid
         popen._child_created = True
@@ -766,7 +768,7 @@ def _failed(popen, error, given):
             *[given[pipe] for pipe in "p2cread p2cwrite c2pread c2pwrite errread errwrite".split()]
         )
         popen._handle_exitstatus(255 << 8)
-    return popen._start_exception(error, executable, cwd)
+    return popen._start_exception(error, given["executable"], given["cwd"], by_posix_spawn)
 
 
 def _goes_by_posix_spawn(given):
