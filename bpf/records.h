@@ -22,9 +22,9 @@ enum {
 /*
  * A place that makes a system call. `word` is the first word on the caller's stack
  * that points into the main program's text: it tells two callers of one libc
- * function apart without unwinding. `image` tells the programs apart that the process
- * has been: the address of its arguments, which each exec draws anew. 0 for system
- * calls that create nothing.
+ * function apart without unwinding; it is 0 for system calls that create nothing. `image`
+ * tells the programs apart that the process has been: the address of its arguments,
+ * which each exec draws anew.
  */
 struct site {
 	u64 ip;
@@ -145,7 +145,7 @@ struct refused {
 	u64 data_pages;   /* the caller's private writable memory */
 	u64 cgroup;       /* the caller's, in the unified hierarchy */
 	u32 no_init;      /* the pid namespace of its children has lost its first process */
-	u32 pad;
+	u32 tid;
 	char comm[16];
 };
 
@@ -186,6 +186,7 @@ struct eroded {
 
 struct call_key {
 	u64 ip;
+	u64 image; /* as in struct site */
 	u32 tgid;
 	u16 nr;
 	u16 class;

@@ -412,6 +412,17 @@ INLINE void note_program(struct task_struct *task, struct mm_struct *mm)
 	send_program(&now);
 }
 
+/* Not inlined: it is seldom called, from a program that runs for each system call. */
+static __attribute__((noinline)) int tell_program(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+
+	if (mm)
+		note_program(task, mm);
+	return 0;
+}
+
 /* Notes the system call and call site that the thread came from; samples its stack. */
 INLINE void site_of_caller(struct site *site, struct task_struct *task)
 {
@@ -643,6 +654,7 @@ static __attribute__((noinline)) int creation_refused(struct site *site, u64 sta
 	__builtin_memset(r, 0, sizeof(*r));
 	r->kind = KIND_REFUSED;
 	r->key = key;
+	r->tid = task->pid;
 	r->data_pages = mm->data_vm;
 	r->cgroup = bpf_get_current_cgroup_id();
 	bpf_probe_read_kernel(r->comm, sizeof(r->comm), task->comm);
@@ -933,13 +945,21 @@ INLINE int only_answers(u32 nr)
 	return nr < 512 && (answering[nr / 64] >> (nr % 64)) & 1;
 }
 
-INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u64 bytes)
+/* A program that calls are counted for. */
+struct blamed {
+	u64 image;
+	u32 tgid;
+	u32 is_current;
+};
+
+INLINE void count_call(struct blamed who, u32 class, struct pt_regs *regs, s64 result, u64 bytes)
 {
 	u32 nr = nr_of(regs);
-	struct call_key key = { .ip = ip_of(regs), .tgid = tgid, .nr = nr, .class = class };
+	struct call_key key = {
+		.ip = ip_of(regs), .image = who.image, .tgid = who.tgid, .nr = nr, .class = class
+	};
 	struct call *call = bpf_map_lookup_elem(&calls, &key);
-	struct site site = { .ip = key.ip, .tgid = tgid, .nr = nr };
-	struct mm_struct *mm;
+	struct site site = { .ip = key.ip, .image = who.image, .tgid = who.tgid, .nr = nr };
 
 	if (!call) {
 		struct call first = { .count = 1, .last = result, .bytes = bytes };
@@ -971,19 +991,24 @@ INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u6
 	if (!class && call->count < 4096)
 		return;
 stack:
-	mm = bpf_get_current_task_btf()->mm;
-	site.image = mm ? mm->arg_start : 0;
+	/* By the time that the calls are read, the process may be another program. The creator's
+	 * was sent at the creation. */
+	if (who.is_current)
+		tell_program();
 	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), class);
 }
 
 /* Before its exec a child's calls are its creator's doing. */
-INLINE u32 blamed(u32 tgid)
+INLINE struct blamed blamed(struct blamed own)
 {
-	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+	struct creation *c = bpf_map_lookup_elem(&live, &own.tgid);
+	struct blamed creator = {};
 
-	if (c && !c->exec_ns)
-		return c->site.tgid;
-	return tgid;
+	if (!c || c->exec_ns)
+		return own;
+	creator.image = c->site.image;
+	creator.tgid = c->site.tgid;
+	return creator;
 }
 
 /*
@@ -1060,20 +1085,23 @@ INLINE int partial_block_write(struct task_struct *task, u64 fd, u64 bytes)
 
 INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64 result)
 {
-	u32 tgid = task->tgid, class = CLASS_ANY;
+	struct mm_struct *mm = task->mm;
+	struct blamed who = { .tgid = task->tgid, .is_current = 1 };
+	u32 class = CLASS_ANY;
 	u64 bytes = 0;
 
+	who.image = mm ? mm->arg_start : 0;
 	switch (nr) {
 	case NR_CLOSE:
 		if (result == -9) { /* EBADF */
 			class = CLASS_CLOSE_UNUSED;
-			tgid = blamed(tgid);
+			who = blamed(who);
 		}
 		break;
 	case NR_RT_SIGPROCMASK:
 		if (!result && sigmask_needless(task, argument2(regs), argument3(regs))) {
 			class = CLASS_SIGMASK_NEEDLESS;
-			tgid = blamed(tgid);
+			who = blamed(who);
 		}
 		break;
 	case NR_WRITE:
@@ -1099,7 +1127,7 @@ INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64
 		class = path_class(argument2(regs));
 		break;
 	}
-	count_call(tgid, class, regs, result, bytes);
+	count_call(who, class, regs, result, bytes);
 }
 
 /* ---- entry points of the tp_btf tier ---------------------------------------- */

@@ -1,6 +1,8 @@
 #!/bin/bash
-# packaging/release.sh OUTPUT TARGET-FOLDER [--no-test] [TRIPLE...]: every artefact of a release in one folder, each
-# tested. `./x release` calls it, and installs what it needs.
+# packaging/release.sh OUTPUT TARGET-FOLDER [--no-test] [TRIPLE...]: every artefact of a release in
+# one folder, each tested. `./x release` calls it, and installs what it needs.
+#
+# OUTPUT is empty, or has an earlier release, which is replaced.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 root=$(dirname "$here")
@@ -15,6 +17,9 @@ triples=("$@")
 native=x86_64-unknown-linux-gnu
 [ ${#triples[@]} -gt 0 ] || triples=("$native" x86_64-unknown-linux-musl aarch64-unknown-linux-gnu)
 version=$("$here/version.sh")
+# What fails within an argument ends no script: a date that is missing must fail here.
+date=$("$here/version.sh" --date)
+echo "forkless $version of $date"
 export CARGO_TARGET_DIR=$target
 # The places of this machine stay out of what is built: the same tree gives the same bytes anywhere.
 sysroot=$(rustc --print sysroot)
@@ -24,8 +29,11 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 # Its symbols are wanted here; stage.sh takes them out.
 export CARGO_PROFILE_PRELOAD_STRIP=none
 umask 022
-mkdir -p "$output"
-rm -f "$output"/*.{tar.gz,deb,crate,json} "$output/SHA256SUMS"
+mkdir -p "$output" "$target"
+rm -f "$output"/forkless[-_]*.{tar.gz,deb,crate,cdx.json} "$output"/libforkless*.deb "$output/SHA256SUMS"
+[ -z "$(ls -A "$output")" ] || { echo "$output has other files: name an empty folder" >&2 && exit 2; }
+# Before there is an artefact: OUTPUT may lie within the source.
+"$here/files.sh" >"$target/files"
 
 # Builds for one target into $target/TRIPLE/built.
 build() { # TRIPLE
@@ -42,7 +50,6 @@ build() { # TRIPLE
 	[[ $1 == *-musl ]] || "$here/link.sh" "$target/$1/release/libforkless_capi.a" "$built"
 }
 
-mkdir -p "$target"
 env -u RUSTFLAGS CARGO_TARGET_DIR="$target/tools" cargo run --quiet --locked --package xtask --manifest-path "$root/Cargo.toml" -- notices >"$target/notices"
 export NOTICES=$target/notices
 
@@ -67,7 +74,7 @@ echo "== source and crates"
 source=$target/source
 rm -rf "$source" "$target/crates"
 mkdir -p "$source/forkless-$version"
-"$here/files.sh" | tar --create -C "$root" --null --no-recursion --files-from=- | tar -x -C "$source/forkless-$version"
+tar --create -C "$root" --null --no-recursion --files-from="$target/files" | tar -x -C "$source/forkless-$version"
 "$here/archive.sh" "$output/forkless-$version.tar.gz" "$source" "forkless-$version"
 (
 	cd "$source/forkless-$version"

@@ -1,9 +1,13 @@
 #!/bin/bash
-# packaging/stage.sh BUILT ROOT PREFIX LIBDIR PC-PREFIX: lays out an installation of what lies in BUILT (`./x build`).
+# packaging/stage.sh BUILT ROOT PREFIX LIBDIR PC-PREFIX: lays out an installation of what lies in
+# BUILT (`./x build`).
 #
-# Files go below ROOT/PREFIX, libraries for C into ROOT/LIBDIR. PC-PREFIX is the prefix that forkless.pc says.
-# What is installed is stripped. With $DEBUG set, the symbols go below that folder, found by build id.
-# $NOTICES is a file with the licences of what is built in. $GENERATOR is a `forkless` that runs here, if the one in BUILT does not. $TOOLS is as in link.sh.
+# Files go below ROOT/PREFIX, libraries for C into ROOT/LIBDIR. PC-PREFIX is the prefix that
+# forkless.pc says. What is installed is stripped. From the environment:
+# - $DEBUG: a folder for the symbols, by build id.
+# - $NOTICES: a file with the licences of what is built in.
+# - $GENERATOR: a `forkless` that runs here, where the one in BUILT does not.
+# - $TOOLS: as in link.sh.
 set -euo pipefail
 repository=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 built=$1 to=$2$3 libraries=$2$4 pc_prefix=$5

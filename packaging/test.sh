@@ -1,8 +1,10 @@
 #!/bin/bash
-# packaging/test.sh ARTEFACTS TARGET-FOLDER: installs, uses and removes each artefact in a clean Debian tree.
+# packaging/test.sh ARTEFACTS TARGET-FOLDER: installs, uses and removes each artefact in a clean
+# Debian tree.
 #
-# The tree is mmdebstrap's ($FORKLESS_SUITE, bookworm), with a C compiler and pkg-config. Each test sees it through an
-# overlay of its own, in a mount namespace, so it stays clean. After a removal, the files are those of before. Needs root.
+# The tree is mmdebstrap's ($FORKLESS_SUITE, bookworm), with a C compiler and pkg-config. Each test
+# sees it through an overlay of its own, so it stays clean. After a removal, the files are those of
+# before. All mounts are in mount namespaces of the tests, none on this machine. Needs root.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 artefacts=$(realpath "$1") target=$(realpath -m "$2")
@@ -20,7 +22,8 @@ if [ ! -e "$tree/usr/bin/gcc" ]; then
 	mv "$tree.new" "$tree"
 fi
 
-# Runs the script on standard input in the tree, after inside.sh. $BIND is a folder to see at /mnt/more.
+# Runs the script on standard input in the tree, after inside.sh. $BIND is a folder to see at
+# /mnt/more, $RUST one to see at /mnt/rust.
 inside() { # NAME
 	mkdir -p "$work/upper" "$work/work" "$work/tree" "$work/empty"
 	{
@@ -36,11 +39,12 @@ inside() { # NAME
 		mount --rbind /dev "$2/tree/dev"
 		mount -t tmpfs tmpfs "$2/tree/tmp"
 		mount -t tmpfs tmpfs "$2/tree/mnt"
-		mkdir "$2/tree/mnt/artefacts" "$2/tree/mnt/more"
+		mkdir "$2/tree/mnt/artefacts" "$2/tree/mnt/more" "$2/tree/mnt/rust"
 		mount --bind "$3" "$2/tree/mnt/artefacts"
-		mount --rbind "$4" "$2/tree/mnt/more"
+		mount --bind "$4" "$2/tree/mnt/more"
+		mount --bind "$5" "$2/tree/mnt/rust"
 		cp "$2/script" "$2/tree/tmp/script"
-		exec chroot "$2/tree" bash /tmp/script' - "$tree" "$work" "$artefacts" "${BIND:-$work/empty}" </dev/null 2>&1 | tee -a "$work/log"; then
+		exec chroot "$2/tree" bash /tmp/script' - "$tree" "$work" "$artefacts" "${BIND:-$work/empty}" "${RUST:-$work/empty}" </dev/null 2>&1 | tee -a "$work/log"; then
 		echo "FAILED  the script of $1 ends" | tee -a "$work/log"
 	fi
 	rm -rf "$work/upper" "$work/work" "$work/tree"
@@ -152,13 +156,8 @@ if compgen -G "$artefacts/*.crate" >/dev/null; then
 	mkdir "$work/rust/.cargo"
 	printf '[source.crates-io]\nreplace-with = "vendor"\n[source.vendor]\ndirectory = "vendor"\n' >"$work/config.toml"
 	if (cd "$work/rust" && cargo vendor --quiet vendor >/dev/null 2>"$work/said" && mv "$work/config.toml" .cargo/); then
-		mkdir "$work/rust/toolchain"
-		# It is mounted, not copied.
-		printf '%s\n' "$(rustc --print sysroot)" >"$work/rust/sysroot"
-		mount --bind "$(rustc --print sysroot)" "$work/rust/toolchain"
-		trap 'umount "$work/rust/toolchain"; rm -rf "$work"' EXIT
-		BIND=$work/rust inside "crates" <<-'SCRIPT'
-			export PATH=/mnt/more/toolchain/bin:$PATH CARGO_TARGET_DIR=/tmp/target CARGO_HOME=/tmp/cargo
+		BIND=$work/rust RUST=$(rustc --print sysroot) inside "crates" <<-'SCRIPT'
+			export PATH=/mnt/rust/bin:$PATH CARGO_TARGET_DIR=/tmp/target CARGO_HOME=/tmp/cargo
 			cd /mnt/more
 			try "a Rust program is built from the packaged crates" cargo build --offline
 			try "it runs" says "Some(7)" /tmp/target/debug/program
@@ -166,11 +165,22 @@ if compgen -G "$artefacts/*.crate" >/dev/null; then
 				try "the packaged example $example is there" test -s "crates/forkless-$version/examples/$example.rs"
 			done
 		SCRIPT
-		umount "$work/rust/toolchain"
-		trap 'rm -rf "$work"' EXIT
 	else
 		skip "a Rust program from the crates: $(tail -n1 "$work/said")"
 	fi
+fi
+
+echo "== dependencies"
+if cargo deny --version >/dev/null 2>&1; then
+	deny() { (cd "$here/.." && cargo deny --locked "$@"); }
+	try_here "cargo deny finds nothing in licences and sources" deny check bans licenses sources
+	if deny fetch db >"$work/said" 2>&1; then
+		try_here "cargo deny knows no advisory" deny check advisories
+	else
+		skip "cargo deny check advisories: $(grep -m1 -o 'fatal: .*' "$work/said" || tail -n1 "$work/said")"
+	fi
+else
+	skip "cargo deny: not installed (cargo install cargo-deny --locked)"
 fi
 
 counted() { grep -c "^$1" "$work/log" || true; }

@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#wanted[@]} -gt 0 ] || mapfile -t wanted <<<"$targets"
 cargo +nightly fuzz --version >/dev/null 2>&1 ||
-	{ echo "fuzz: needs a nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 3; }
+	{ echo "fuzz: needs a nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install cargo-fuzz --locked" >&2; exit 3; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT TERM

@@ -29,9 +29,21 @@ pub(crate) fn check() -> Result<String> {
     let header = fs::read_to_string(tree::root().join("include/forkless.h"))?;
     let changelog = fs::read_to_string(tree::root().join("CHANGELOG.md"))?;
     wrong.extend(other_versions(&version, &manifest, &header, &changelog));
+    for (file, before) in PAGES {
+        let text = fs::read_to_string(tree::root().join(file)).with_context(|| (*file).to_owned())?;
+        wrong.extend(other_version_on_page(&version, file, before, &text));
+    }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(format!("version {version} everywhere; {} crates can be published", published.len()))
 }
+
+/// Pages and recipes that name the version, each with the words before it.
+const PAGES: &[(&str, &str)] = &[
+    ("README.md", "This is version "),
+    ("docs/guide/install.md", "forkless-"),
+    ("packaging/github-action/action.yml", "default: "),
+    ("packaging/github-action/action.yml", "github-action@v"),
+];
 
 /// `cargo metadata` of this workspace.
 pub(crate) fn metadata(arguments: &[&str]) -> Result<Value> {
@@ -110,6 +122,24 @@ fn other_versions(version: &str, manifest: &str, header: &str, changelog: &str) 
     wrong
 }
 
+/// What a page says instead of the version. It must say it once at least.
+fn other_version_on_page(version: &str, file: &str, before: &str, text: &str) -> Option<String> {
+    let said: Vec<&str> = text
+        .match_indices(before)
+        .map(|(at, _)| &text[at + before.len()..])
+        .filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        .collect();
+    let is_version = |rest: &&&str| {
+        rest.strip_prefix(version).is_some_and(|after| {
+            let after = after.strip_prefix('.').unwrap_or(after);
+            !after.starts_with(|next: char| next.is_ascii_digit())
+        })
+    };
+    let right = said.iter().filter(is_version).count();
+    (said.is_empty() || right < said.len())
+        .then(|| format!("{file}: {right} of {} times `{before}{version}`", said.len().max(1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +154,17 @@ mod tests {
         assert_eq!(other_versions("0.1.0", manifest, header, changelog), [""; 0]);
         let wrong = other_versions("0.2.0", manifest, header, changelog);
         assert_eq!(wrong.len(), 3, "{wrong:?}");
+    }
+
+    #[test]
+    fn a_page_with_an_older_version_or_none_is_named() {
+        let on = |text| other_version_on_page("0.1.0", "page", "forkless-", text);
+        assert_eq!(on("cargo install forkless-cli; forkless-0.1.0-x.tar.gz, forkless-0.1.0."), None);
+        for wrong in
+            ["forkless-0.1.0 forkless-0.0.9", "forkless-0.1.01", "forkless-0.1.0.1", "forkless-cli", ""]
+        {
+            assert!(on(wrong).is_some(), "{wrong}");
+        }
     }
 
     #[test]

@@ -75,6 +75,27 @@ fn folded(sentence: &str, width: u16) -> String {
     text
 }
 
+/// What a letter of a comparison stands for, with each remark on a line of its own: folded to
+/// `width`, or without one as items of a Markdown list.
+#[must_use]
+pub fn side(letter: char, name: &str, of: &str, remarks: &[impl AsRef<str>], width: Option<u16>) -> String {
+    let mut text = String::new();
+    let Some(width) = width else {
+        let _ = writeln!(text, "- {letter} = `{name}` ({of})");
+        for remark in remarks {
+            let _ = writeln!(text, "  - {}", remark.as_ref());
+        }
+        return text;
+    };
+    let _ = writeln!(text, "{}", folded(&format!("{letter} = {name} ({of})"), width));
+    for remark in remarks {
+        // Its further lines are indented once more.
+        let remark = folded(remark.as_ref(), width.saturating_sub(2)).replace('\n', "\n  ");
+        let _ = writeln!(text, "  {remark}");
+    }
+    text
+}
+
 /// The suite's name with the parameters common to all rows.
 #[must_use]
 pub(crate) fn title(suite: &Suite) -> String {
@@ -239,6 +260,15 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert_eq!(folded("one two three", 7), "one two\n  three");
         assert_eq!(folded("unbreakable", 3), "unbreakable");
+    }
+
+    #[test]
+    fn remarks_on_a_side_are_folded_or_items_of_a_list() {
+        let remarks = ["one two three four", "five"];
+        let text = side('B', "b.json", "Linux", &remarks, Some(18));
+        assert_eq!(text, "B = b.json (Linux)\n  one two three\n    four\n  five\n");
+        let list = side('B', "b.json", "Linux", &remarks, None);
+        assert_eq!(list, "- B = `b.json` (Linux)\n  - one two three four\n  - five\n");
     }
 
     #[test]

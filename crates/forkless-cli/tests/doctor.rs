@@ -89,7 +89,7 @@ fn a_process_is_told_what_its_forks_cost() {
     let said = text(&["-p", &small.id().to_string()]);
     small.kill().unwrap();
     small.wait().unwrap();
-    assert!(said.contains("under run   no change: it has less than 8 MiB"), "{said}");
+    assert!(said.contains("under run   no change: it has less than 8 MiB of anonymous memory"), "{said}");
 
     let gone =
         Command::new(env!("CARGO_BIN_EXE_forkless")).args(["doctor", "-p", "8388608"]).output().unwrap();

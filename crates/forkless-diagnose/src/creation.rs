@@ -258,10 +258,11 @@ pub struct Place {
     pub nr: u32,
     /// The address after the system call instruction.
     pub ip: u64,
-    /// The nearest word on the stack that points into the main program.
+    /// The nearest word on the stack that points into the main program; 0 for system calls that
+    /// create nothing.
     pub word: u64,
     /// Tells the programs apart that the process has been: each exec changes it. 0 where it is not
-    /// known, and for system calls that create nothing.
+    /// known.
     pub image: u64,
 }
 
@@ -275,11 +276,6 @@ pub(crate) struct ProgramKey {
 impl ProgramKey {
     /// From here on images are numbers that a tier has made up, and no addresses of arguments.
     pub(crate) const MADE_UP: u64 = 1 << 63;
-
-    /// The last program of a process.
-    pub(crate) fn last_of(pid: u32) -> Self {
-        Self { pid, image: 0 }
-    }
 }
 
 impl Place {

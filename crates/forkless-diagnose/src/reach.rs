@@ -64,7 +64,7 @@ impl fmt::Display for Obstacle {
             }
             Self::Small(_) => {
                 let least = speculated_from() >> 20;
-                write!(f, "it has less than {least} MiB, and its forks are left alone")
+                write!(f, "it has less than {least} MiB of anonymous memory, and its forks are left alone")
             }
             Self::Cheap => f.write_str("a copy of its memory costs no more than it would"),
             Self::Mappings(count) => {

@@ -14,6 +14,7 @@ use crate::ring::{self, RawRefused};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedCreation {
     pub(crate) key: RefusalKey,
+    pub(crate) thread: u32,
     /// The thread's name.
     pub(crate) comm: String,
     /// The caller's cgroup, its inode number in the unified hierarchy.
@@ -133,6 +134,7 @@ impl RefusedCreation {
                 errno: raw.key.error.cast_signed(),
                 is_thread: raw.key.is_thread != 0,
             },
+            thread: raw.tid,
             comm: ring::text(&raw.comm),
             cgroup: raw.cgroup,
             limit: ReachedLimit::of(raw),
@@ -234,7 +236,7 @@ mod tests {
             data_pages: 0,
             cgroup: 0,
             no_init: 0,
-            pad: 0,
+            tid: 0,
             comm: [0; 16],
         }
     }

@@ -160,7 +160,7 @@ pub(crate) struct RawRefused {
     pub(crate) data_pages: u64,
     pub(crate) cgroup: u64,
     pub(crate) no_init: u32,
-    pub(crate) pad: u32,
+    pub(crate) tid: u32,
     pub(crate) comm: [u8; 16],
 }
 
@@ -175,6 +175,7 @@ pub(crate) struct RawAfterFork {
 #[repr(C)]
 pub(crate) struct RawCallKey {
     pub(crate) ip: u64,
+    pub(crate) image: u64,
     pub(crate) tgid: u32,
     pub(crate) nr: u16,
     pub(crate) class: u16,
@@ -338,7 +339,7 @@ mod tests {
             8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 2 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
-        assert_eq!(size_of::<RawCallKey>(), 16);
+        assert_eq!(size_of::<RawCallKey>(), 24);
         assert_eq!(size_of::<RawRefusalKey>(), 32 + 8);
         assert_eq!(size_of::<RawRefused>(), 8 + 40 + 7 * 8 + 8 + 16);
     }

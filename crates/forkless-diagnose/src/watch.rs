@@ -408,7 +408,7 @@ impl Watch {
             .flatten()
             .map(|(key, values)| CallCount::sum(key, &values))
             .collect();
-        found.sort_by_key(|c| (c.key.tgid, c.key.nr, c.key.class, c.key.ip));
+        found.sort_by_key(|c| (c.key.tgid, c.key.image, c.key.nr, c.key.class, c.key.ip));
         found.dedup_by_key(|c| c.key);
         Ok(found)
     }
@@ -468,7 +468,7 @@ mod tests {
             watch.poll(Duration::from_millis(50), drop).expect("poll");
         }
         let sorted = |mut calls: Vec<CallCount>| {
-            calls.sort_by_key(|c| (c.key.tgid, c.key.nr, c.key.class, c.key.ip));
+            calls.sort_by_key(|c| (c.key.tgid, c.key.image, c.key.nr, c.key.class, c.key.ip));
             calls
         };
         watch.batches.set(false);

@@ -11,7 +11,8 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 /// What is kept of an ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf {
-    symbols: HashMap<String, u64>,
+    /// Addresses and sizes.
+    symbols: HashMap<String, (u64, u64)>,
     /// The version of PHP, which has no symbol.
     pub(crate) php_version: Option<String>,
     segments: Vec<Segment>,
@@ -75,7 +76,7 @@ impl Elf {
                 && is_wanted(name)
                 && let Ok(name) = std::str::from_utf8(name)
             {
-                symbols.insert(name.to_owned(), symbol.address());
+                symbols.insert(name.to_owned(), (symbol.address(), symbol.size()));
             }
         }
         let is_php = symbols.contains_key("executor_globals");
@@ -84,7 +85,11 @@ impl Elf {
     }
 
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
-        self.symbols.get(name).copied()
+        self.symbols.get(name).map(|(address, _)| *address)
+    }
+
+    pub(crate) fn size_of(&self, name: &str) -> Option<u64> {
+        self.symbols.get(name).map(|(_, size)| *size)
     }
 
     /// The file's own address of file offset `offset` in an executable mapping.
@@ -137,6 +142,7 @@ const WANTED: &[&str] = &[
     "PL_version",
     "Py_Version",
     "_PyRuntime",
+    "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE",
     "dollar_vars",
     "executor_globals",
     "global_variables",

@@ -76,7 +76,7 @@ pub struct Frame {
     pub function: String,
     /// The file, as the interpreter was given it: it may be relative to the directory of then.
     pub file: String,
-    /// The line from 1; `None` where it is not known, as for functions that V8 has compiled.
+    /// The line from 1; `None` where it is not known, as for functions that V8 has optimized.
     pub line: Option<u32>,
     /// The language.
     pub language: Language,

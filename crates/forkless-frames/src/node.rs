@@ -5,7 +5,9 @@
 //! which JavaScript was left for C++ has a mark, and its chain of callers ends in a frame by which
 //! JavaScript was entered.
 //!
-//! Interpreted functions have a line. Compiled ones have their name and file.
+//! A function has its line as long as V8 interprets it, and when Sparkplug has compiled it, which
+//! it does after some calls: its code follows the bytecode, and a table says how. The compilers
+//! behind it (Maglev, Turbofan) rearrange code, so their functions have their name and file only.
 
 use std::ops::Range;
 
@@ -34,7 +36,11 @@ struct Layout {
     type_shared: u16,
     type_script: u16,
     type_bytecode: u16,
+    type_code: Option<u16>,
     bytecode_header: u64,
+    /// Where instructions begin in an object of code; `None` where the object has their address.
+    code_instructions: Option<u64>,
+    bytecode_sizes: Option<BytecodeSizes>,
     string_length: u64,
     string_data: u64,
     cons_first: u64,
@@ -45,6 +51,8 @@ struct Layout {
 
 /// Of slots, relative to the frame pointer, in every V8 that publishes them.
 const MARK: u64 = 8;
+/// Above the frame pointer: where its caller goes on.
+const RETURN: u64 = 8;
 const FUNCTION: u64 = 16;
 const BYTECODE: u64 = 32;
 const BYTECODE_OFFSET: u64 = 40;
@@ -58,6 +66,20 @@ const fn positions(header: u64) -> Option<u64> {
         _ => None,
     }
 }
+
+/// Where the closures of a function have its bytecode or code: the first field in every V8 up to
+/// that of Node.js 24.
+const FUNCTION_DATA: u64 = 8 - 1;
+/// The length of an array, and its elements.
+const LENGTH: u64 = 8 - 1;
+const ELEMENTS: u64 = 16 - 1;
+/// The bytecode, the table and the instructions' address are among the first words of an object of
+/// code, in an order that differs.
+const WORDS_OF_CODE: usize = 8;
+/// A function that Sparkplug compiles is no longer (it takes 64 KiB of bytecode at most).
+const LONGEST_CODE: u64 = 16 << 20;
+/// Instructions begin at a multiple of it.
+const CODE_ALIGNMENT: u64 = 32;
 
 /// The C++ between JavaScript and fork takes a part of this.
 const MOST_STACK: u64 = 256 << 10;
@@ -88,16 +110,18 @@ impl Node {
     }
 
     fn frames_on(&self, stack: &Stack, memory: &Memory, limit: usize) -> Result<Vec<Frame>, Why> {
-        let innermost = self.innermost(stack).ok_or(Why::NoFrames)?;
+        let mut inner = self.innermost(stack).ok_or(Why::NoFrames)?;
         let mut frames = Vec::new();
-        for frame in self.callers(stack, innermost).skip(1) {
+        for frame in self.callers(stack, inner).skip(1) {
             if frames.len() == limit {
                 break;
             }
+            let returns_to = stack.word(inner.wrapping_add(RETURN)).unwrap_or(0);
             // Frames of V8's own code have a mark and no function.
             if let Some(shared) = self.shared(memory, stack, frame)? {
-                frames.push(self.frame(memory, stack, frame, shared)?);
+                frames.push(self.frame(memory, stack, &Call { frame, shared, returns_to })?);
             }
+            inner = frame;
         }
         Ok(frames)
     }
@@ -149,8 +173,9 @@ impl Node {
         memory.array(map.wrapping_add(self.layout.map_type)).map(u16::from_ne_bytes)
     }
 
-    fn frame(&self, memory: &Memory, stack: &Stack, frame: u64, shared: u64) -> Result<Frame, Why> {
+    fn frame(&self, memory: &Memory, stack: &Stack, call: &Call) -> Result<Frame, Why> {
         let layout = &self.layout;
+        let shared = call.shared;
         let script = memory.pointer(shared.wrapping_add(layout.shared_script))?;
         let script =
             (is_object(script) && self.kind(memory, script)? == layout.type_script).then_some(script);
@@ -158,7 +183,7 @@ impl Node {
             Some(script) => self.string(memory, memory.pointer(script.wrapping_add(layout.script_name))?)?,
             None => String::new(),
         };
-        let line = match (script, self.position(memory, stack, frame)?) {
+        let line = match (script, self.position(memory, stack, call)?) {
             (Some(script), Some(position)) => {
                 let source = memory.pointer(script.wrapping_add(layout.script_source))?;
                 self.line(memory, source, position)?
@@ -256,24 +281,79 @@ impl Node {
         Ok(letters)
     }
 
-    /// Where in its script an interpreted frame is.
-    fn position(&self, memory: &Memory, stack: &Stack, frame: u64) -> Result<Option<usize>, Why> {
+    /// Where in its script a frame of bytecode is, or one of code that Sparkplug made of it.
+    fn position(&self, memory: &Memory, stack: &Stack, call: &Call) -> Result<Option<usize>, Why> {
         let layout = &self.layout;
-        let bytecode = stack.word(frame.wrapping_sub(BYTECODE)).unwrap_or(0);
-        let offset = stack.word(frame.wrapping_sub(BYTECODE_OFFSET)).unwrap_or(1);
+        let bytecode = stack.word(call.frame.wrapping_sub(BYTECODE)).unwrap_or(0);
+        let offset = stack.word(call.frame.wrapping_sub(BYTECODE_OFFSET)).unwrap_or(1);
         let Some(positions) = positions(layout.bytecode_header) else { return Ok(None) };
-        if !is_object(bytecode)
-            // A compiled frame has something else in this slot.
-            || offset & 1 == 1
-            || self.kind(memory, bytecode)? != layout.type_bytecode
-        {
+        if !self.is_a(memory, bytecode, layout.type_bytecode)? {
             return Ok(None);
         }
-        let offset = (offset >> 32).wrapping_sub(layout.bytecode_header - 1);
+        let offset = if offset & 1 == 0 {
+            Some((offset >> 32).wrapping_sub(layout.bytecode_header - 1))
+        } else {
+            // Compiled code has an object in this slot.
+            self.offset_of_code(memory, bytecode, call)?
+        };
+        let Some(offset) = offset else { return Ok(None) };
         let table = memory.pointer(bytecode.wrapping_add(positions - 1))?;
-        let length = memory.pointer(table.wrapping_add(8 - 1))? >> 32;
-        let table = memory.bytes(table.wrapping_add(16 - 1), length, LONGEST_TABLE)?;
-        Ok(position_at(&table, offset))
+        Ok(position_at(&self.elements(memory, table)?, offset))
+    }
+
+    /// The offset in its bytecode of a frame that runs Sparkplug's code. `None` for all other code:
+    /// what is read must agree with the bytecode.
+    fn offset_of_code(&self, memory: &Memory, bytecode: u64, call: &Call) -> Result<Option<u64>, Why> {
+        let layout = &self.layout;
+        let (Some(sizes), Some(kind)) = (&layout.bytecode_sizes, layout.type_code) else { return Ok(None) };
+        let code = memory.pointer(call.shared.wrapping_add(FUNCTION_DATA))?;
+        if !self.is_a(memory, code, kind)? {
+            return Ok(None);
+        }
+        let words: [u8; 8 * WORDS_OF_CODE] = memory.array(code.wrapping_sub(1))?;
+        let words: Vec<u64> = words.as_chunks().0.iter().map(|&word| u64::from_ne_bytes(word)).collect();
+        if !words.contains(&bytecode) {
+            return Ok(None);
+        }
+        let before = |word: &&u64| word.is_multiple_of(CODE_ALIGNMENT) && **word <= call.returns_to;
+        let address = || words.iter().filter(before).max().copied();
+        let begins = layout.code_instructions.map(|inside| code.wrapping_add(inside)).or_else(address);
+        let Some(begins) = begins else { return Ok(None) };
+        let at = call.returns_to.wrapping_sub(begins);
+        if at > LONGEST_CODE {
+            return Ok(None);
+        }
+        let length = memory.pointer(bytecode.wrapping_add(LENGTH))? >> 32;
+        let bytes = memory.bytes(bytecode.wrapping_add(layout.bytecode_header - 1), length, LONGEST_TABLE)?;
+        let Some(bytecodes) = sizes.offsets(&bytes) else { return Ok(None) };
+        for &table in words.iter().filter(|&&word| is_object(word) && word != bytecode) {
+            let found = match self.elements(memory, table) {
+                // Other words point at objects that are no arrays.
+                Err(Why::Strange) => None,
+                elements => offset_in(&elements?, &bytecodes, at),
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The bytes of an array.
+    fn elements(&self, memory: &Memory, array: u64) -> Result<Vec<u8>, Why> {
+        let length = memory.pointer(array.wrapping_add(LENGTH))?;
+        memory.bytes(array.wrapping_add(ELEMENTS), length >> 32, LONGEST_TABLE)
+    }
+
+    /// Whether a word that may be anything is an object of a kind.
+    fn is_a(&self, memory: &Memory, word: u64, kind: u16) -> Result<bool, Why> {
+        if !is_object(word) {
+            return Ok(false);
+        }
+        match self.kind(memory, word) {
+            Err(Why::Strange) => Ok(false),
+            found => Ok(found? == kind),
+        }
     }
 
     fn line(&self, memory: &Memory, source: u64, position: usize) -> Result<Option<u32>, Why> {
@@ -318,18 +398,84 @@ fn position_at(table: &[u8], offset: u64) -> Option<usize> {
     found
 }
 
-/// Seven bits a byte, the lowest first; the lowest of all is the sign.
+/// The offset of the bytecode whose code ends at `at` or behind it. V8's table has the length of
+/// what comes before the first bytecode's code, and then of each one's code.
+fn offset_in(table: &[u8], bytecodes: &[u64], at: u64) -> Option<u64> {
+    let mut bytes = table.iter().copied();
+    let (mut end, mut ends) = (0_u64, Vec::new());
+    while bytes.len() > 0 {
+        end = end.checked_add(unsigned(&mut bytes)?)?;
+        ends.push(end);
+    }
+    // Another table, or that of other bytecode.
+    if ends.len() != bytecodes.len() + 1 {
+        return None;
+    }
+    let index = ends.iter().position(|&end| end >= at)?;
+    bytecodes.get(index.checked_sub(1)?).copied()
+}
+
+/// The lowest bit is the sign.
 fn signed(bytes: &mut impl Iterator<Item = u8>) -> Option<i64> {
+    let value = unsigned(bytes)?;
+    let magnitude = (value >> 1).cast_signed();
+    Some(if value & 1 == 1 { -magnitude } else { magnitude })
+}
+
+/// Seven bits a byte, the lowest first.
+fn unsigned(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..63).step_by(7) {
         let byte = bytes.next()?;
         value |= u64::from(byte & 127) << shift;
         if byte & 128 == 0 {
-            let magnitude = (value >> 1).cast_signed();
-            return Some(if value & 1 == 1 { -magnitude } else { magnitude });
+            return Some(value);
         }
     }
     None
+}
+
+/// A frame of JavaScript.
+struct Call {
+    frame: u64,
+    /// What the closures of its function share.
+    shared: u64,
+    /// Where its code goes on when the call that it is in returns.
+    returns_to: u64,
+}
+
+/// How long each bytecode is with its operands: as it is, behind the prefix for wide operands, and
+/// behind that for extra wide ones.
+#[derive(Debug)]
+struct BytecodeSizes(Vec<u8>);
+
+impl BytecodeSizes {
+    const SYMBOL: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
+
+    fn read(memory: &Memory, image: &Image) -> Option<Self> {
+        let size = image.elf.size_of(Self::SYMBOL).filter(|size| size.is_multiple_of(3) && *size > 0)?;
+        memory.bytes(image.symbol(Self::SYMBOL)?, size, 3 * 256).ok().map(Self)
+    }
+
+    /// Where each bytecode begins.
+    fn offsets(&self, bytecode: &[u8]) -> Option<Vec<u64>> {
+        let count = self.0.len() / 3;
+        let (mut at, mut offsets) = (0, Vec::new());
+        while let Some(&first) = bytecode.get(at) {
+            offsets.push(at as u64);
+            // The prefixes are the first bytecodes, each also as a debugger's break point.
+            let scale = match first {
+                0 | 2 => 1,
+                1 | 3 => 2,
+                _ => 0,
+            };
+            at += usize::from(scale > 0);
+            let code = usize::from(*bytecode.get(at)?);
+            let size = *self.0.get(scale * count + code).filter(|size| code < count && **size > 0)?;
+            at += usize::from(size);
+        }
+        (at == bytecode.len()).then_some(offsets)
+    }
 }
 
 /// A copy of the lower end of a thread's stack.
@@ -386,7 +532,10 @@ impl Layout {
             type_shared: number("type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE")?,
             type_script: number("type_Script__SCRIPT_TYPE")?,
             type_bytecode: number("type_BytecodeArray__BYTECODE_ARRAY_TYPE")?,
+            type_code: number("type_Code__CODE_TYPE"),
             bytecode_header: field("BytecodeArray__data__uintptr_t")? + 1,
+            code_instructions: field("Code__instruction_start__uintptr_t"),
+            bytecode_sizes: BytecodeSizes::read(memory, image),
             string_length: field("String__length__int32_t")?,
             string_data: field("SeqOneByteString__chars__char")?,
             cons_first: field("ConsString__first__String")?,
@@ -413,6 +562,25 @@ mod tests {
         assert_eq!(position_at(&[], 0), None);
     }
 
+    /// Three bytecodes, the second with a prefix. Sparkplug's code has 6 bytes before them, then
+    /// 40, 200 and 3.
+    #[test]
+    fn an_address_in_sparkplugs_code_is_in_one_bytecode() {
+        let mut sizes = vec![1_u8; 3 * 10];
+        (sizes[7], sizes[10 + 8]) = (2, 5);
+        let sizes = BytecodeSizes(sizes);
+        let bytecode = [7, 9, 0, 8, 0, 0, 0, 0, 6];
+        let offsets = sizes.offsets(&bytecode).expect("whole bytecodes");
+        assert_eq!(offsets, [0, 2, 8]);
+        assert_eq!(sizes.offsets(&bytecode[..7]), None, "cut");
+        assert_eq!(sizes.offsets(&[10]), None, "no bytecode has this number");
+        let table = [6, 40, 0b1100_1000, 1, 3];
+        let found = [0, 6, 7, 46, 47, 246, 249, 250].map(|at| offset_in(&table, &offsets, at));
+        assert_eq!(found, [None, None, Some(0), Some(0), Some(2), Some(2), Some(8), None]);
+        assert_eq!(offset_in(&table, &offsets[..2], 7), None, "other bytecode");
+        assert_eq!(offset_in(&[255; 9], &offsets, 7), None);
+    }
+
     #[test]
     fn a_process_that_lies_gets_an_answer() {
         crate::lies::tell(|_, memory, lies| {
@@ -428,7 +596,10 @@ mod tests {
                 type_shared: 0,
                 type_script: 0,
                 type_bytecode: 0,
+                type_code: Some(0),
                 bytecode_header: 54,
+                code_instructions: None,
+                bytecode_sizes: Some(BytecodeSizes(vec![1; 3 * 200])),
                 string_length: 11,
                 string_data: 15,
                 cons_first: 15,

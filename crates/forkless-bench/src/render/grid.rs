@@ -167,10 +167,14 @@ impl Grid {
     }
 
     /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each
-    /// row of A that any of them has.
+    /// row of A that any of them has. A suite that all lines share is named in the head alone.
     #[must_use]
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
-        let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
+        let mut suites: Vec<&str> = others.iter().flatten().map(|change| change.suite.as_str()).collect();
+        suites.dedup();
+        let has_one_suite = suites.len() == 1;
+        let method = if has_one_suite { format!("{}: method", suites[0]) } else { "method".to_owned() };
+        let mut heads = ["suite", &method, "params", "metric", "A"].map(str::to_owned).to_vec();
         for (letter, changes) in ('B'..='Z').zip(others) {
             let side_by_side = changes.iter().any(|change| change.comparison == Comparison::SideBySide);
             heads.extend([
@@ -199,7 +203,7 @@ impl Grid {
             let params: Vec<String> =
                 shown.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
             let mut line = vec![
-                key.suite.clone(),
+                if has_one_suite { String::new() } else { key.suite.clone() },
                 key.method.clone(),
                 params.join(", "),
                 format!("{} {}", key.metric, key.unit),
@@ -258,13 +262,14 @@ impl Grid {
         left_out
     }
 
-    /// The longest word of a column, or the longest figure with its interval.
+    /// The longest word of a column, or the longest figure with its interval. Verdicts are words.
     fn least_width(&self, column: usize) -> usize {
         let word = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
         let cells = self.lines.iter().filter_map(|line| line.get(column)).map(|cell| {
             let whole = cell.chars().count();
             // A size with its unit stays together; a sentence need not.
-            if column < self.text_columns && whole > 16 { word(cell) } else { whole }
+            let is_text = column < self.text_columns || !cell.contains(|c: char| c.is_ascii_digit());
+            if is_text && whole > 16 { word(cell) } else { whole }
         });
         cells.chain([word(&self.heads[column])]).max().unwrap_or(0)
     }
@@ -416,6 +421,34 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    fn change(suite: &str, method: &str) -> Change {
+        Change {
+            suite: suite.into(),
+            method: method.into(),
+            params: crate::results::Params::new(),
+            metric: "cpu_total".into(),
+            unit: "x vfork_exec".into(),
+            a: 0.986,
+            b: 0.992,
+            ratio: 1.006,
+            ci95: [0.847, 1.173],
+            comparison: Comparison::ByYardstick,
+            verdict: crate::compare::Difference::NoDifferenceShown,
+        }
+    }
+
+    #[test]
+    fn a_comparison_is_a_hundred_columns_wide_and_says_once_what_all_lines_share() {
+        let one =
+            Grid::of_changes(&[vec![change("spawn", "noshell_clone_compat0"), change("spawn", "popen")]]);
+        let text = one.to_terminal(100);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(text.contains("[0.847, 1.173]") && text.contains("noshell_clone_compat0"), "{text}");
+        assert_eq!(one.heads[..2], ["spawn: method", "metric"]);
+        let two = Grid::of_changes(&[vec![change("spawn", "fork"), change("cow", "fork")]]);
+        assert_eq!(two.heads[..3], ["suite", "method", "metric"]);
     }
 
     #[test]

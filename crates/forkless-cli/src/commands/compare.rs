@@ -219,35 +219,30 @@ fn print(
     all: &[Vec<Change>],
 ) -> anyhow::Result<()> {
     let mut text = String::new();
-    let quote = if args.markdown { "`" } else { "" };
+    let width = (!args.markdown).then(terminal::width);
     for (letter, (index, (name, results, _))) in ('A'..='Z').zip(sides.iter().enumerate()) {
         let machine = &results.machine;
         let emulator =
             machine.emulator.as_ref().map_or_else(String::new, |emulator| format!(", in {emulator}"));
         let system = format!("{} {}{emulator}", machine.os, machine.kernel);
         // Different ways side by side in one result are each said.
-        let mut kinds: Vec<&str> = Vec::new();
+        let mut remarks: Vec<&str> = Vec::new();
         for change in index.checked_sub(1).and_then(|index| all.get(index)).into_iter().flatten() {
-            if !kinds.contains(&change.comparison.about()) {
-                kinds.push(change.comparison.about());
+            if !remarks.contains(&change.comparison.about()) {
+                remarks.push(change.comparison.about());
             }
         }
-        let bullet = if args.markdown { "- " } else { "" };
-        text.push_str(&format!("{bullet}{letter} = {quote}{name}{quote} ({system})"));
-        if !kinds.is_empty() {
-            text.push_str(&format!(": {}", kinds.join("; ")));
-        }
         if sides[0].1.machine.fingerprint != machine.fingerprint {
-            text.push_str("; another machine or system than A");
+            remarks.push("another machine or system than A");
         }
-        for warning in warnings(results) {
-            text.push_str(&format!("; {warning}"));
-        }
-        text.push('\n');
+        remarks.extend(warnings(results));
+        text.push_str(&render::side(letter, name, &system, &remarks, width));
     }
     let grid = Grid::of_changes(all);
-    let table =
-        if args.markdown { format!("\n{}", grid.to_markdown()) } else { grid.to_terminal(terminal::width()) };
+    let table = match width {
+        None => format!("\n{}", grid.to_markdown()),
+        Some(width) => grid.to_terminal(width),
+    };
     text.push_str(&table);
     terminal::print(&format!("{}\n", text.trim_end()))
 }

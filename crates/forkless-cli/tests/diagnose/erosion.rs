@@ -3,13 +3,15 @@
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{add_needing, fixture, of_kind, report_in};
+use crate::support::{add_needing, fixture, of_kind, program, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 3] = [
+    let tests: [Test; 5] = [
         ("erosion::by_a_collector_until_the_parent_freezes", collector, "python3"),
         ("erosion::by_reference_counts", counts, "python3"),
+        ("erosion::by_ruby_until_the_parent_is_warm", ruby, "ruby"),
+        ("erosion::by_an_allocator_until_the_parent_gives_back_what_is_free", allocator, "cc"),
         ("erosion::after_a_second_with_many_starts", after_many_starts, "python3"),
     ];
     add_needing(trials, &tests);
@@ -54,4 +56,29 @@ fn counts() {
     // The remedy, applied: the same data without objects.
     let Some(mended) = run("array") else { return };
     is_quiet(&mended);
+}
+
+/// A libruby without symbols, as distributions have it, was taken for the program.
+fn ruby() {
+    let workers = fixture("workers.rb");
+    let Some(report) = report_in("tracepoints", &["ruby", &workers]) else { return };
+    let finding = of_kind(&report, "cow_erosion");
+    let title = finding["title"].as_str().expect("text");
+    assert!(title.ends_with("by Ruby itself") || title.ends_with("by the garbage collector"), "{finding}");
+    assert!(finding["remedy"].to_string().contains("Call Process.warmup in the parent"), "{finding}");
+    let Some(mended) = report_in("tracepoints", &["ruby", &workers, "warm"]) else { return };
+    is_quiet(&mended);
+    assert_eq!(mended["creations"]["full_fork_alone"], 3, "{mended}");
+}
+
+fn allocator() {
+    let gaps = program("gaps.c").expect("a compiler");
+    let gaps = gaps.to_string_lossy();
+    let Some(report) = report_in("tracepoints", &[&gaps]) else { return };
+    let finding = of_kind(&report, "cow_erosion");
+    assert!(finding["title"].to_string().ends_with("by the allocator\""), "{finding}");
+    assert!(finding["remedy"].to_string().contains("malloc_trim(0)"), "{finding}");
+    let Some(mended) = report_in("tracepoints", &[&gaps, "trim"]) else { return };
+    is_quiet(&mended);
+    assert_eq!(mended["creations"]["full_fork_alone"], 3, "{mended}");
 }

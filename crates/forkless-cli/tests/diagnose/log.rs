@@ -8,12 +8,14 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, known_problem, settled, trial, wait_for_program,
+    FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, find, known_problem, settled, skip, trial,
+    wait_for_program,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
         ("log::a_full_fork_is_timed_as_the_caller_times_it", full_fork),
+        ("log::memory_counts_from_its_first_write_on", unwritten),
         ("log::vfork_and_posix_spawn_are_told_apart_by_their_flags", vfork_and_spawn),
         ("log::a_child_without_exec_has_none", snapshot),
         ("log::failed_execs_are_counted_and_named", failed_execs),
@@ -54,6 +56,28 @@ fn full_fork() {
         measured > 0.0 && measured <= 1.05,
         "the log has {measured:.2} of the time that the program saw in fork()"
     );
+}
+
+/// A Buffer of zeros is memory that nobody has written, and a fork of it copies nothing.
+fn unwritten() {
+    if find("node").is_none() {
+        return skip("no node");
+    }
+    let copied = |buffer: &str| {
+        let script =
+            format!("const b = {buffer}; require('child_process').execFileSync('/bin/true'); b[0] = 1");
+        let output = Command::new(FORKLESS)
+            .args(["diagnose", "--log", "--json", "--", "node", "-e", &script])
+            .stdin(Stdio::null())
+            .output()
+            .expect("forkless runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let fork = lines.into_iter().find(|line| line["exec_path"] == "/bin/true");
+        fork.unwrap_or_else(|| panic!("{text}"))["memory"]["anon"].as_u64().expect("bytes") >> 20
+    };
+    let (made, filled) = (copied("Buffer.alloc(128 << 20)"), copied("Buffer.alloc(128 << 20, 1)"));
+    assert!(made < 64 && filled >= 128, "{made} MiB and {filled} MiB");
 }
 
 fn vfork_and_spawn() {

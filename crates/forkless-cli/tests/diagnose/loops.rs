@@ -34,6 +34,17 @@ fn is_not_held_until_an_end(report: &Value) {
     assert!(!held, "{report}");
 }
 
+/// Where `runProgram` was read, its line is known. Regression: after some calls V8 compiles it.
+#[track_caller]
+fn is_placed_by_line(report: &Value, server: &str, call: &str) {
+    let text = std::fs::read_to_string(server).expect("a fixture");
+    let line = text.lines().position(|line| line.contains(call)).expect("the call") + 1;
+    let findings = report["findings"].as_array().expect("a list").iter();
+    for finding in findings.filter(|finding| functions(finding).first() == Some(&"runProgram")) {
+        assert_eq!(finding["place"], format!("runProgram (loop.js:{line})"), "{finding}");
+    }
+}
+
 const END: &str = "of it in the wait for the child's end";
 
 fn asyncio() {
@@ -62,9 +73,11 @@ fn node() {
     assert!(finding["title"].to_string().contains("it waits for the end of sleep"), "{finding}");
     assert!(fact(&finding, END).is_some_and(|value| value.ends_with(" of 20 times")), "{finding}");
     assert!(finding["remedy"].to_string().contains("child_process.execFile"), "{finding}");
+    is_placed_by_line(&report, &server, "execFileSync('sleep'");
     // The remedy, applied.
     let Some(mended) = report_in("tracepoints", &["node", &server, "async"]) else { return };
     is_not_held_until_an_end(&mended);
+    is_placed_by_line(&mended, &server, "execFile('sleep'");
 }
 
 fn run(tier: &str, how: &str) -> Option<Value> {

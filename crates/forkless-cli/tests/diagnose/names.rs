@@ -5,13 +5,13 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, add_needing, fixture, known_problem, report_in, skip};
+use crate::support::{FORKLESS, add_needing, fixture, functions, known_problem, of_kind, report_in, skip};
 
 const TIERS: [&str; 4] = ["fentry", "tracepoints", "perf", "procfs"];
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         ("names::a_program_behind_a_script_that_started_something_first", behind_a_script, "sh"),
         ("names::a_script_by_its_own_name_and_behind_env_and_nohup", scripts, "python3"),
         ("names::a_title_that_a_program_gives_itself", titled, "perl"),
@@ -20,6 +20,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("names::a_program_in_namespaces_of_its_own", in_namespaces, "unshare"),
         ("names::a_process_that_renames_itself_at_each_fork", renamed, "perl"),
         ("names::a_remedy_for_a_watched_command_starts_that_command", commands, "sh"),
+        ("names::of_system_calls_before_an_exec_are_the_programs_before", calls_before_an_exec, "perl"),
         ("names::a_name_of_any_bytes_breaks_nothing", any_bytes, "bash"),
     ];
     add_needing(trials, &tests);
@@ -108,6 +109,26 @@ fn renamed() {
         let found = forks(&report);
         let names: Vec<&Value> = found.iter().map(|finding| &finding["process"]["name"]).collect();
         assert_eq!(names, ["worker"], "{tier}: {report}");
+    }
+}
+
+/// Regression: they were those of the last program. Before its exec a child's calls are its
+/// creator's, of the program that the creator was then.
+fn calls_before_an_exec() {
+    let container = fixture("container.sh");
+    let (calls, exec) = ("POSIX::close(999) for 1 .. 100000;", "exec 'sh', '-c', 'sleep 0; sleep 0'");
+    let lines = [
+        format!("use POSIX; {calls} {exec}"),
+        format!("use POSIX; if (!fork) {{ {calls} exec 'true' }} wait; {exec}"),
+    ];
+    for line in lines {
+        for around in [&[][..], &[container.as_str()]] {
+            let command = [around, &["perl", "-e", line.as_str()]].concat();
+            let Some(report) = report_in("tracepoints", &command) else { return };
+            let finding = of_kind(&report, "close_loop");
+            assert_eq!(finding["process"]["name"], "perl -e", "{finding}");
+            assert!(functions(&finding).iter().any(|name| name.starts_with("Perl_")), "{finding}");
+        }
     }
 }
 

@@ -7,16 +7,23 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{add_needing, functions, of_kind, program, report_in, skip};
+use crate::remedies::Readable;
+use crate::support::{add_needing, find, functions, of_kind, program, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 6] = [
+    let tests: [Test; 8] = [
         ("refused::by_the_limit_of_a_user", user, "cc"),
         ("refused::by_the_limit_of_a_cgroup", cgroup, "cc"),
         ("refused::by_the_size_of_its_memory_but_not_with_vfork", memory, "cc"),
         ("refused::by_a_pid_namespace_that_has_ended", namespace, "cc"),
         ("refused::a_python_that_retries_is_told_its_limit", python, "python3"),
+        ("refused::at_the_line_where_bash_waits_to_try_again", || at_its_line(&["bash"], "bash"), "setpriv"),
+        (
+            "refused::at_the_line_where_ruby_waits_to_try_again",
+            || at_its_line(&["ruby", "-W0"], "rb"),
+            "setpriv",
+        ),
         ("refused::what_is_not_refused_is_no_finding", quiet, "cc"),
     ];
     add_needing(trials, &tests);
@@ -138,6 +145,25 @@ fn python() {
     assert!(finding["title"].to_string().contains("RLIMIT_NPROC permits"), "{finding}");
     let Some(mended) = report_in("tracepoints", &["python3", &fixture, "wait"]) else { return };
     is_quiet(&mended);
+}
+
+/// The script is run by a user that nobody else is.
+fn at_its_line(interpreter: &[&str], ending: &str) {
+    if find(interpreter[0]).is_none() {
+        return skip(format!("no {}", interpreter[0]));
+    }
+    let script = crate::support::fixture(&format!("refused.{ending}"));
+    let text = fs::read_to_string(&script).expect("a fixture");
+    let marked = text.lines().position(|line| line.ends_with("# @0 start")).expect("a mark") + 1;
+    let copy = Readable::copy(&script);
+    let path = copy.0.to_string_lossy();
+    let user = 1_300_000_000 + 2 * std::process::id() + u32::from(ending == "rb");
+    let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+    let around = ["setpriv", &user, &group, "--clear-groups"];
+    let Some(report) = report_in("tracepoints", &[&around, interpreter, &[&*path]].concat()) else { return };
+    let finding = of_kind(&report, "fork_refused");
+    assert_eq!(finding["call_site"][0]["line"], marked, "{finding:#}");
+    assert_eq!(finding["call_site"][0]["module"], *path, "{finding:#}");
 }
 
 fn quiet() {

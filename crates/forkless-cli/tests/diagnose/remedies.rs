@@ -14,9 +14,11 @@ use crate::support::{FORKLESS, add_needing, find, fixture, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 16] = [
+    let tests: [Test; 18] = [
         ("remedies::python_with_a_preexec_fn", || by_word(&[PYTHON], "preexec.py"), PYTHON),
         ("remedies::python_with_options_of_the_package", python_options, PYTHON),
+        ("remedies::python_that_forks_onto_a_terminal", python_terminal, PYTHON),
+        ("remedies::python_workers", python_workers, PYTHON),
         ("remedies::python_that_forks_itself", || by_word(&[PYTHON], "fork.py"), PYTHON),
         ("remedies::python_before_vfork", python_old, PYTHON),
         ("remedies::ruby_as_root", ruby_as_root, "setpriv"),
@@ -111,9 +113,17 @@ fn by_word(interpreter: &[&str], name: &str) {
     is_mended(&mended, &program);
 }
 
-/// With the package, from the wheel that the tests of Python have built.
 fn python_options() {
-    let program = Program::of("options.py");
+    with_package("options.py");
+}
+
+fn python_terminal() {
+    with_package("terminal.py");
+}
+
+/// With the package, from the wheel that the tests of Python have built.
+fn with_package(name: &str) {
+    let program = Program::of(name);
     let Some(found) = watched(&[PYTHON, &program.path]) else { return };
     program.finding(&found);
     let wheels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/built");
@@ -121,7 +131,7 @@ fn python_options() {
     let Some(wheel) = wheel.into_iter().find(|path| path.extension().is_some_and(|end| end == "whl")) else {
         return skip("no wheel of the Python package: ./x python builds it");
     };
-    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("remedies-python");
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remedies-{name}"));
     let unpacked = Command::new(PYTHON)
         .args(["-m", "zipfile", "-e"])
         .args([&wheel, &package])
@@ -134,6 +144,19 @@ fn python_options() {
     let Some(mended) = mended else { return };
     is_mended(&mended, &program);
     assert_eq!(mended["creations"]["full_fork_then_exec"], 0, "{mended:#}");
+}
+
+/// The server forks as often, and is another program, which has loaded nothing.
+fn python_workers() {
+    let program = Program::of("pool.py");
+    let Some(found) = watched(&[PYTHON, &program.path]) else { return };
+    let finding = program.finding(&found);
+    assert_eq!(finding["count"], 10, "{finding:#}");
+    let Some(mended) = watched(&[PYTHON, &program.path, "remedied"]) else { return };
+    assert_eq!(mended["creations"]["full_fork_alone"], 10, "{mended:#}");
+    let mut findings = mended["findings"].as_array().expect("a list").iter();
+    let of_program = findings.any(|found| found["process"]["name"] == finding["process"]["name"]);
+    assert!(!of_program, "{mended:#}");
 }
 
 /// A Python of that minor version, of PATH or of pyenv.
@@ -166,10 +189,10 @@ fn python_old() {
 const NOBODY: [&str; 6] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "ruby", "-W0"];
 
 /// A fixture where other users can read it.
-struct Readable(PathBuf);
+pub(crate) struct Readable(pub(crate) PathBuf);
 
 impl Readable {
-    fn copy(path: &str) -> Self {
+    pub(crate) fn copy(path: &str) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let file = Path::new(path).file_name().expect("a name").to_string_lossy().into_owned();
         let copy = std::env::temp_dir().join(format!("forkless-{}-{file}", std::process::id()));

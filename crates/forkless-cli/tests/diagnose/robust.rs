@@ -19,7 +19,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     let no_m32 =
         (!can_build_32_bit()).then_some("no 32-bit compiler: apt-get install libc6-dev-i386 lib32gcc-12-dev");
     let no_faults = cfg!(not(target_arch = "x86_64")).then_some("no tracepoint tells write-protect faults");
-    let tests: [Test; 14] = [
+    let tests: [Test; 15] = [
         ("robust::without_any_capability_the_line_says_what_to_do", no_capability, no_capsh),
         ("robust::a_kernel_that_refuses_bpf_leaves_perf_events", refused_bpf, None),
         ("robust::a_target_that_is_killed_midway_ends_the_watch_with_a_report", killed_midway, None),
@@ -38,6 +38,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
             no_faults,
         ),
         ("robust::sigint_gives_a_partial_report_and_unloads", sigint, None),
+        ("robust::a_reader_that_has_gone_ends_it_without_a_word", no_reader, None),
     ];
     for (name, test, missing) in tests {
         if let Some(why) = missing {
@@ -50,6 +51,39 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
             Ok(())
         });
         trials.push(trial.with_ignored_flag(missing.is_some()));
+    }
+}
+
+/// As under `| head -1`, but for certain: the reader is gone before the first line. Whatever the
+/// tool inherits, each form of output ends it by SIGPIPE.
+fn no_reader() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let forms: [&[&str]; 8] = [
+        &[],
+        &["-v"],
+        &["--json"],
+        &["--html"],
+        &["--folded"],
+        &["--pprof"],
+        &["--log"],
+        &["--log", "--json"],
+    ];
+    for (form, inherited) in forms.into_iter().flat_map(|form| [(form, ""), (form, "trap '' PIPE; ")]) {
+        let mut tool = Command::new("sh")
+            .args(["-c", &format!("{inherited}exec \"$@\""), "sh", FORKLESS, "diagnose"])
+            .args(form)
+            .args(["--", "sh", "-c", "for i in 1 2 3; do /bin/true; done"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        drop(tool.stdout.take());
+        let output = tool.wait_with_output().expect("our own child");
+        assert_eq!(output.status.signal(), Some(libc::SIGPIPE), "{form:?} {inherited}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let beside_tiers = said.lines().filter(|line| !line.starts_with("tier: "));
+        assert_eq!(beside_tiers.count(), 0, "{form:?}: {said}");
     }
 }
 

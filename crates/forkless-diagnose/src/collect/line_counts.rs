@@ -24,9 +24,12 @@ impl LineCounts {
         }
     }
 
-    /// The frames that were read most often.
+    /// The frames that were read most often, of those with a line if there are any: later readings
+    /// lack it where a compiler has optimized the function meanwhile.
     pub(crate) fn most(&self) -> &[Frame] {
-        self.0.iter().max_by_key(|(_, count)| *count).map_or(&[], |(frames, _)| frames)
+        let with_line = |frames: &[Frame]| frames.first().is_some_and(|frame| frame.line.is_some());
+        let most = self.0.iter().max_by_key(|(frames, count)| (with_line(frames), *count));
+        most.map_or(&[], |(frames, _)| frames)
     }
 
     /// The stacks, each with how often it was read.
@@ -46,5 +49,21 @@ impl LineCounts {
         }
         lines.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_known_once_is_the_places() {
+        let frame = |line| Frame { function: Some("start".into()), line, ..Frame::default() };
+        let mut lines = LineCounts::default();
+        lines.add(&[frame(None)], 900);
+        lines.add(&[frame(Some(7))], 2);
+        lines.add(&[frame(Some(8))], 3);
+        assert_eq!(lines.most(), [frame(Some(8))]);
+        assert_eq!(LineCounts::default().most(), []);
     }
 }

@@ -17,6 +17,7 @@ use super::origins::OriginKey;
 use crate::creation::Creation;
 use crate::event::StackTop;
 use crate::procfs;
+use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::CLASS_CREATION;
 use crate::stack::Frame;
 
@@ -60,8 +61,16 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
-/// The frames of a creation's caller with the origin that they belong to.
-type Placed = (OriginKey, Vec<Frame>);
+/// The frames of a caller with what they belong to.
+type Placed = (Whose, Vec<Frame>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// A creation of this origin.
+    Creation(OriginKey),
+    /// A creation that was refused.
+    Refusal(RefusalKey),
+}
 
 impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
@@ -69,11 +78,8 @@ impl Lines {
         if stack.class != CLASS_CREATION {
             return;
         }
-        if self.reading.is_none() {
-            self.reading = Reading::start();
-        }
-        if let Some(reading) = &self.reading {
-            reading.ask(stack.site.pid, stack.sp);
+        if let Some(reading) = self.reading() {
+            reading.ask(Request::Creation { caller: stack.site.pid, stack_pointer: stack.sp });
             if self.asked.len() >= MAX_CHILDREN {
                 self.asked.clear();
             }
@@ -81,12 +87,30 @@ impl Lines {
         }
     }
 
+    /// Has the lines of a refused creation read, at once. Never waits.
+    pub(super) fn look_at_refused(&mut self, refused: &RefusedCreation) {
+        // No interpreter tries again otherwise.
+        if refused.key.errno == libc::EAGAIN
+            && !refused.key.is_thread
+            && let Some(reading) = self.reading()
+        {
+            reading.ask(Request::Refusal { key: refused.key, thread: refused.thread });
+        }
+    }
+
+    fn reading(&mut self) -> Option<&Reading> {
+        if self.reading.is_none() {
+            self.reading = Reading::start();
+        }
+        self.reading.as_ref()
+    }
+
     /// Takes in a creation that has ended. Returns the lines that have found their creation.
     pub(super) fn ended(&mut self, creation: &Creation) -> Vec<Placed> {
         let key = OriginKey::of(creation);
         let mut placed = self.take_answers();
         if let Some(frames) = self.read.remove(&creation.child) {
-            placed.push((key, frames));
+            placed.push((Whose::Creation(key), frames));
         } else if self.asked.contains(&creation.caller) {
             make_room(&mut self.ended);
             self.ended.insert(creation.child, key);
@@ -94,17 +118,19 @@ impl Lines {
         placed
     }
 
-    fn take_answers(&mut self) -> Vec<Placed> {
+    /// The lines that have found what they belong to meanwhile. Never waits.
+    pub(super) fn take_answers(&mut self) -> Vec<Placed> {
         let mut placed = Vec::new();
         while let Some(answer) = self.reading.as_ref().and_then(|reading| reading.answers.try_recv().ok()) {
             match answer {
                 Answer::Read { child, frames } => match self.ended.remove(&child) {
-                    Some(key) => placed.push((key, frames)),
+                    Some(key) => placed.push((Whose::Creation(key), frames)),
                     None => {
                         make_room(&mut self.read);
                         self.read.insert(child, frames);
                     }
                 },
+                Answer::Refused { key, frames } => placed.push((Whose::Refusal(key), frames)),
                 Answer::Unread { caller, language, why } => {
                     make_room(&mut self.unread);
                     let count = self.unread.get(&caller).map_or(0, |unread| unread.count) + 1;
@@ -127,22 +153,30 @@ fn make_room<T>(children: &mut HashMap<u32, T>) {
     }
 }
 
+/// Whose lines are to be read.
+#[derive(Debug, Clone, Copy)]
+enum Request {
+    Creation { caller: u32, stack_pointer: u64 },
+    Refusal { key: RefusalKey, thread: u32 },
+}
+
 /// The thread that reads.
 #[derive(Debug)]
 struct Reading {
-    to_read: Option<SyncSender<(u32, u64)>>,
+    to_read: Option<SyncSender<Request>>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
 }
 
 enum Answer {
     Read { child: u32, frames: Vec<Frame> },
+    Refused { key: RefusalKey, frames: Vec<Frame> },
     Unread { caller: u32, language: Language, why: String },
 }
 
 impl Reading {
     fn start() -> Option<Self> {
-        let (to_read, requests) = mpsc::sync_channel::<(u32, u64)>(MAX_WAITING);
+        let (to_read, requests) = mpsc::sync_channel::<Request>(MAX_WAITING);
         let (answer, answers) = mpsc::channel();
         let thread = thread::Builder::new().name("lines".to_owned()).spawn(move || {
             read_all(&requests, &answer);
@@ -150,10 +184,10 @@ impl Reading {
         Some(Self { to_read: Some(to_read), answers, thread: Some(thread.ok()?) })
     }
 
-    fn ask(&self, caller: u32, stack_pointer: u64) {
+    fn ask(&self, request: Request) {
         if let Some(to_read) = &self.to_read {
             // A full queue: the next creation is read instead.
-            let _ = to_read.try_send((caller, stack_pointer));
+            let _ = to_read.try_send(request);
         }
     }
 }
@@ -168,10 +202,10 @@ impl Drop for Reading {
     }
 }
 
-fn read_all(requests: &Receiver<(u32, u64)>, answers: &Sender<Answer>) {
+fn read_all(requests: &Receiver<Request>, answers: &Sender<Answer>) {
     let mut readers = Readers::default();
-    for (caller, stack_pointer) in requests {
-        if let Some(answer) = readers.read(caller, stack_pointer)
+    for request in requests {
+        if let Some(answer) = readers.read(request)
             && answers.send(answer).is_err()
         {
             return;
@@ -191,25 +225,32 @@ struct Readers {
 }
 
 impl Readers {
-    fn read(&mut self, caller: u32, stack_pointer: u64) -> Option<Answer> {
+    fn read(&mut self, request: Request) -> Option<Answer> {
         if !self.may_read() {
             return None;
         }
+        let caller = match request {
+            Request::Creation { caller, .. } => caller,
+            Request::Refusal { key, .. } => key.site.pid,
+        };
+        let reader = self.reader_of(caller)?;
+        let answer = match request {
+            Request::Creation { stack_pointer, .. } => read(reader, caller, stack_pointer)
+                .map(|(child, frames)| Answer::Read { child, frames: of_the_user(frames) }),
+            Request::Refusal { key, thread } => read_while_it_waits(reader, caller, thread)
+                .map(|frames| Answer::Refused { key, frames: of_the_user(frames) }),
+        };
+        Some(answer.unwrap_or_else(|why| Answer::Unread { caller, language: reader.language(), why }))
+    }
+
+    fn reader_of(&mut self, caller: u32) -> Option<&Reader> {
         let program = program(caller)?;
         if self.known.len() >= MAX_READERS && !self.known.contains_key(&program) {
             self.known.clear();
         }
-        let reader = self
-            .known
-            .entry(program)
-            .or_insert_with(|| Some(Reader::new(caller)?.with_limits(LIMITS)))
-            .as_ref()?;
-        Some(match read(reader, caller, stack_pointer) {
-            Ok((child, frames)) => {
-                Answer::Read { child, frames: of_the_user(frames).into_iter().map(Frame::from).collect() }
-            }
-            Err(why) => Answer::Unread { caller, language: reader.language(), why },
-        })
+        let reader =
+            self.known.entry(program).or_insert_with(|| Some(Reader::new(caller)?.with_limits(LIMITS)));
+        reader.as_ref()
     }
 
     fn may_read(&mut self) -> bool {
@@ -222,18 +263,46 @@ impl Readers {
     }
 }
 
+const GONE_ON: &str = "the program had gone on";
+
 /// The child that a caller waits for, and the caller's frames.
 fn read(
     reader: &Reader,
     caller: u32,
     stack_pointer: u64,
 ) -> Result<(u32, Vec<forkless_frames::Frame>), String> {
-    const GONE_ON: &str = "the program had gone on";
     let (tid, wait) = Wait::soon(caller, stack_pointer).ok_or(GONE_ON)?;
     let frames = reader.frames(tid).map_err(|why| why.to_string())?;
     // Looked at last: what was read before is from this wait.
     let is_it = wait.is_for_its_child(&frames) && Wait::now(caller, tid).is_some_and(|now| now == wait);
     if is_it { Ok((wait.child, frames)) } else { Err(GONE_ON.to_owned()) }
+}
+
+/// The frames of a thread whose creation was refused, while its interpreter waits to try again.
+/// Other interpreters return to their program at once.
+fn read_while_it_waits(
+    reader: &Reader,
+    pid: u32,
+    thread: u32,
+) -> Result<Vec<forkless_frames::Frame>, String> {
+    let sleeps = |call: &Call| match reader.language() {
+        // make_child() of bash; pp_system() and my_popen() of Perl.
+        Language::Bash | Language::Perl => call.number == libc::SYS_clock_nanosleep,
+        // handle_fork_error() of Ruby.
+        Language::Ruby => [libc::SYS_ppoll, libc::SYS_futex].contains(&call.number),
+        _ => false,
+    };
+    let sleep = || Call::of(pid, thread).filter(sleeps);
+    let before = (0..LOOKS).take_while(|_| procfs::runs(pid)).find_map(|look| {
+        if look > 0 {
+            thread::sleep(BETWEEN_LOOKS);
+        }
+        sleep()
+    });
+    let before = before.ok_or(GONE_ON)?;
+    let frames = reader.frames(thread).map_err(|why| why.to_string())?;
+    // Looked at last: what was read before is from this sleep.
+    if sleep() == Some(before) { Ok(frames) } else { Err(GONE_ON.to_owned()) }
 }
 
 fn program(pid: u32) -> Option<Program> {
@@ -340,9 +409,9 @@ fn starts_children(file: &str) -> bool {
 }
 
 /// Without the inner frames of the language's own library.
-fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<forkless_frames::Frame> {
+fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<Frame> {
     let user = frames.iter().position(|frame| !is_library(&frame.file)).unwrap_or(0);
-    frames.into_iter().skip(user).collect()
+    frames.into_iter().skip(user).map(Frame::from).collect()
 }
 
 fn is_library(file: &str) -> bool {
@@ -367,8 +436,11 @@ mod tests {
             frame("start", "/srv/app.py"),
             frame("run", "/usr/lib/python3.11/threading.py"),
         ];
-        assert_eq!(of_the_user(frames.clone()), frames[2..]);
-        assert_eq!(of_the_user(frames[..2].to_vec()), frames[..2]);
+        let as_they_are = |frames: &[forkless_frames::Frame]| -> Vec<Frame> {
+            frames.iter().cloned().map(Frame::from).collect()
+        };
+        assert_eq!(of_the_user(frames.clone()), as_they_are(&frames[2..]));
+        assert_eq!(of_the_user(frames[..2].to_vec()), as_they_are(&frames[..2]));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) use self::group::Group;
 pub use self::group::Outcome;
 use self::group::place_the_unplaced;
 pub(crate) use self::line_counts::LineCounts;
-use self::lines::Lines;
+use self::lines::{Lines, Whose};
 pub(crate) use self::loops::Blocked;
 use self::loops::Loops;
 pub(crate) use self::moments::Moments;
@@ -48,8 +48,8 @@ use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackT
 use crate::procfs;
 use crate::reach::speculated_from;
 use crate::ring::{
-    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CREATION, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
-    CLASS_ZONEINFO, NR_EROSION, RawCallKey,
+    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO,
+    NR_EROSION, RawCallKey,
 };
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
@@ -79,6 +79,10 @@ impl Calls {
         self.seen = (now.count, now.same, now.bytes);
         now.count - count
     }
+}
+
+fn program_of(key: &RawCallKey) -> ProgramKey {
+    ProgramKey { pid: key.tgid, image: key.image }
 }
 
 /// When to read the kernel side's table of system calls. Each reading may take milliseconds;
@@ -127,7 +131,8 @@ pub(crate) struct Collected {
     pub(crate) lines_at: HashMap<Place, LineCounts>,
     pub(crate) pages: HashMap<ProgramKey, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
-    pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
+    /// By program, system call, class and place.
+    pub(crate) calls: HashMap<(ProgramKey, u16, u16, u64), Calls>,
     /// By process: the reads that its partial writes to devices waited for.
     pub(crate) block_reads: HashMap<u32, BlockReads>,
     pub(crate) cpu: HashMap<u32, CpuTime>,
@@ -226,6 +231,8 @@ impl Collected {
                 false
             }
             Event::Refused(refused) => {
+                // First of all: its interpreter waits for a second at most.
+                self.lines.look_at_refused(&refused);
                 let program = refused.key.site.program();
                 self.meet(program, Some(refused.comm.as_str()).filter(|comm| !comm.is_empty()));
                 let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
@@ -243,14 +250,10 @@ impl Collected {
 
     /// Does only the work that needs the living process: reads its maps and opens its files.
     /// Another thread reads symbols.
-    fn stack(&mut self, mut stack: StackTop) {
+    fn stack(&mut self, stack: StackTop) {
         // First of all: what the caller does next is not its creation.
         self.lines.look(&stack);
         let program = stack.site.program();
-        if stack.class != CLASS_CREATION {
-            // System calls are counted by process, whatever program it was.
-            stack.site.image = 0;
-        }
         let Some(sighting) = self.unwinder.meet(stack) else { return };
         self.meet(program, None);
         if self.naming.is_none() {
@@ -318,7 +321,7 @@ impl Collected {
         wanted.extend(self.failed.keys());
         wanted.extend(self.refused.iter().map(|(key, _)| key.site.program()));
         wanted.extend(self.loops.iter().map(|(site, _)| site.program()));
-        wanted.extend(self.calls.keys().filter_map(|(pid, ..)| self.programs.last_of(*pid)));
+        wanted.extend(self.calls.keys().map(|(program, ..)| *program));
         self.programs.forget_all_but(&wanted);
     }
 
@@ -330,7 +333,7 @@ impl Collected {
         let of_shells = shells.values().flat_map(|group| group.sites.each());
         let of_failed = failed.values().flat_map(|failed| failed.sites.each());
         wanted.extend(of_shells.chain(of_failed).map(|(site, _)| (site.pid, site.ip)));
-        wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
+        wanted.extend(calls.keys().map(|(program, _, _, ip)| (program.pid, *ip)));
         wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
         wanted.extend(loops.iter().map(|(site, _)| (site.pid, site.ip)));
         wanted.extend(origins.places().map(|site| (site.pid, site.ip)));
@@ -368,7 +371,8 @@ impl Collected {
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);
-        self.lines(creation);
+        let placed = self.lines.ended(creation);
+        self.place_lines(placed);
     }
 
     fn group(&mut self, creation: &Creation) {
@@ -393,8 +397,16 @@ impl Collected {
         self.groups.entry(key).or_default().add(creation);
     }
 
-    fn lines(&mut self, creation: &Creation) {
-        for (key, frames) in self.lines.ended(creation) {
+    /// Takes over lines that were read.
+    fn place_lines(&mut self, placed: Vec<(Whose, Vec<Frame>)>) {
+        for (whose, frames) in placed {
+            let key = match whose {
+                Whose::Creation(key) => key,
+                Whose::Refusal(key) => {
+                    self.refused.read(&key, &frames);
+                    continue;
+                }
+            };
             self.origins.read(&key, &frames);
             if let Some(group) = self.groups.get_mut(&(key.site, key.outcome)) {
                 group.lines.add(&frames, 1);
@@ -492,6 +504,8 @@ impl Collected {
     /// complete reading.
     pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
+        let placed = self.lines.take_answers();
+        self.place_lines(placed);
         if !self.refused.is_empty() {
             self.refused.follow(watch.refusals()?.into_iter());
         }
@@ -526,6 +540,7 @@ impl Collected {
         let counted = watch.calls()?;
         for &call in &counted {
             let RawCallKey { tgid, class, .. } = call.key;
+            let program = program_of(&call.key);
             if class == CLASS_ANY && call.count < 1000 {
                 continue;
             }
@@ -534,10 +549,9 @@ impl Collected {
                     forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
                 }
                 if let Some(times) = procfs::times_of(tgid) {
-                    if let Some(image) = times.arguments_at {
-                        self.meet(ProgramKey { pid: tgid, image }, None);
-                    } else if self.programs.name(ProgramKey::last_of(tgid)).is_none() {
-                        self.meet(ProgramKey::last_of(tgid), None);
+                    match times.arguments_at {
+                        Some(image) => self.meet(ProgramKey { pid: tgid, image }, None),
+                        None => self.meet(program, None),
                     }
                     // A process that began during the watch has used all its CPU time in the watch.
                     let is_new = times.start_ticks >= self.began_ticks;
@@ -548,7 +562,7 @@ impl Collected {
             if matches!(class, CLASS_SIGMASK_NEEDLESS | CLASS_LOCALTIME | CLASS_ZONEINFO)
                 && call.count >= 1000
             {
-                self.programs.invoked_last(tgid);
+                self.programs.invoked(program);
             }
             if class == CLASS_BLOCK_WRITE_PARTIAL
                 && (self.block_reads.len() < MAX_NAMES || self.block_reads.contains_key(&tgid))
@@ -563,7 +577,7 @@ impl Collected {
 
     /// `counted` is the kernel side's whole table.
     fn call(&mut self, call: &CallCount, counted: &[CallCount]) {
-        let key = |call: &CallCount| (call.key.tgid, call.key.nr, call.key.class, call.key.ip);
+        let key = |call: &CallCount| (program_of(&call.key), call.key.nr, call.key.class, call.key.ip);
         if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&key(call)) {
             // Forget only entries that the kernel side has forgotten too: any other would be
             // counted again at the next look. The kernel side's table is no larger than this one.
@@ -627,6 +641,7 @@ mod tests {
     use std::sync::mpsc::RecvTimeoutError;
 
     use super::*;
+    use crate::ring::CLASS_CREATION;
 
     /// Memory of this process, bytes.
     fn resident() -> u64 {
@@ -690,7 +705,7 @@ mod tests {
     /// An entry that the kernel side evicted begins again at zero. Its earlier counts stay.
     #[test]
     fn calls_whose_entry_began_again_are_added_up() {
-        let key = RawCallKey { ip: 1, tgid: 2, nr: 3, class: 0 };
+        let key = RawCallKey { ip: 1, image: 5, tgid: 2, nr: 3, class: 0 };
         let mut calls = Calls::default();
         for (count, sum) in [(5000, 5000), (7000, 7000), (100, 7100), (6000, 13_000), (6000, 13_000)] {
             calls.follow(&CallCount { key, count, same: count, bytes: 2 * count, last: 9 });
@@ -704,7 +719,7 @@ mod tests {
     fn sums_of_calls_neither_fall_nor_count_twice_when_places_are_forgotten() {
         let mut collected = Collected::new();
         let call = |tgid: u32, count| CallCount {
-            key: RawCallKey { ip: 1, tgid, nr: 14, class: CLASS_SIGMASK_NEEDLESS },
+            key: RawCallKey { ip: 1, image: 5, tgid, nr: 14, class: CLASS_SIGMASK_NEEDLESS },
             count,
             same: 0,
             bytes: 0,

@@ -109,16 +109,6 @@ impl Programs {
         }
     }
 
-    /// The program that a process was last.
-    pub(super) fn last_of(&self, pid: u32) -> Option<ProgramKey> {
-        self.latest.get(&pid).copied()
-    }
-
-    /// Remembers how the last program of a process was started.
-    pub(super) fn invoked_last(&mut self, pid: u32) {
-        self.invoked(self.last_of(pid).unwrap_or(ProgramKey::last_of(pid)));
-    }
-
     fn insert(&mut self, key: ProgramKey, name: ProcessName) {
         self.names.insert(key, name);
         self.latest.insert(key.pid, key);
@@ -198,7 +188,7 @@ mod tests {
         let name = |image| programs.name(key(image)).map(|name| (name.name.as_str(), name.exe.as_deref()));
         assert_eq!(name(1), Some(("start.sh", Some("/bin/bash"))));
         assert_eq!(name(2), Some(("python3 web.py", Some("/usr/bin/python3"))));
-        assert_eq!(name(0), name(2), "a system call is the last program's");
+        assert_eq!(name(0), name(2), "where nothing tells, it is the last program's");
         assert_eq!(name(3), None);
         programs.invoked(key(2));
         let line = programs.invocation(key(2)).and_then(|found| found.line("nice "));

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use super::MAX_NAMES;
 use super::bounded::forget_the_least;
+use super::line_counts::LineCounts;
 use crate::event::RefusalCount;
 use crate::refusal::{ReachedLimit, RefusalKey, RefusedCreation};
+use crate::stack::Frame;
 
 /// The refusals of one place with one error.
 #[derive(Debug, Clone)]
@@ -18,6 +20,8 @@ pub(crate) struct Refused {
     pub(crate) comm: String,
     /// Anonymous memory of the caller, bytes.
     pub(crate) anon: u64,
+    /// The user's lines, of interpreters that wait to try again.
+    pub(crate) lines: LineCounts,
     /// The kernel side's sums at the last look. Its entry may be evicted and begin again at zero.
     seen: RefusalCount,
 }
@@ -25,7 +29,7 @@ pub(crate) struct Refused {
 impl Refused {
     /// The same of no refusal yet.
     pub(crate) fn without_counts(&self) -> Self {
-        Self { count: 0, timed: 0, ns: 0, ..self.clone() }
+        Self { count: 0, timed: 0, ns: 0, lines: LineCounts::default(), ..self.clone() }
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -33,6 +37,25 @@ impl Refused {
         self.timed += other.timed;
         self.ns += other.ns;
         self.anon = self.anon.max(other.anon);
+        self.lines.merge(&other.lines);
+    }
+}
+
+#[cfg(test)]
+impl Refused {
+    /// One refusal, with the lines that were read of it.
+    pub(crate) fn read_at(lines: LineCounts) -> Self {
+        let limit = ReachedLimit::Unknown;
+        Self {
+            count: 1,
+            timed: 0,
+            ns: 0,
+            limit,
+            comm: "a".into(),
+            anon: 0,
+            lines,
+            seen: RefusalCount::default(),
+        }
     }
 }
 
@@ -54,6 +77,7 @@ impl Refusals {
             limit: ReachedLimit::Unknown,
             comm,
             anon,
+            lines: LineCounts::default(),
             seen: RefusalCount::default(),
         };
         let known = self.0.entry(key).or_insert_with(new);
@@ -61,6 +85,13 @@ impl Refusals {
         // The limit that was reached last, as long as one is known.
         if limit != ReachedLimit::Unknown {
             known.limit = limit;
+        }
+    }
+
+    /// Takes in the lines of a refusal.
+    pub(super) fn read(&mut self, key: &RefusalKey, frames: &[Frame]) {
+        if let Some(known) = self.0.get_mut(key) {
+            known.lines.add(frames, 1);
         }
     }
 
@@ -99,7 +130,7 @@ mod tests {
     fn sums_that_began_again_are_added_up_and_a_known_limit_stays() {
         let site = Place { pid: 1, nr: 56, ip: 2, word: 3, image: 4 };
         let key = RefusalKey { site, errno: libc::EAGAIN, is_thread: false };
-        let met = |limit| RefusedCreation { key, comm: "web".into(), cgroup: 0, limit, anon: 5 };
+        let met = |limit| RefusedCreation { key, thread: 1, comm: "web".into(), cgroup: 0, limit, anon: 5 };
         let mut refusals = Refusals::default();
         let user = ReachedLimit::User { uid: 7, limit: 8 };
         refusals.met(met(user.clone()));

@@ -134,6 +134,12 @@ fn python(minor: Option<u32>, calls: &Calls<'_>) -> String {
 /// For forks whose children go on with the memory.
 pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
     let text = match Runtime::of(process, stack) {
+        // Its command line: python3 -c 'from multiprocessing.forkserver import main; main(...)'.
+        Runtime::Python(_)
+            if process.arguments.iter().any(|word| word.contains("multiprocessing.forkserver")) =>
+        {
+            "Let multiprocessing's forkserver import fewer modules (set_forkserver_preload), or fork workers less often"
+        }
         Runtime::Python(_) => {
             "Fork before the data is loaded, or let multiprocessing start workers by its forkserver (set_start_method)"
         }
@@ -256,6 +262,15 @@ mod tests {
         assert!(new.contains("no preexec_fn") && new.contains("start_new_session"), "{new}");
         assert!(said("/usr/bin/python3.9", "os_fork_impl").contains("os.posix_spawn"));
         assert!(said("/usr/bin/python3.12", "forkpty").contains("forkless.pty"));
+    }
+
+    #[test]
+    fn a_forkserver_is_not_advised_to_use_one() {
+        let line = "from multiprocessing.forkserver import main; main(7, 8, [])";
+        let arguments = ["python3", "-c", line].map(str::to_owned).to_vec();
+        let server = ProcessName { arguments, ..process("/usr/bin/python3.11") };
+        assert!(for_workers(&server, &[]).contains("set_forkserver_preload"));
+        assert!(for_workers(&process("/usr/bin/python3.11"), &[]).contains("set_start_method"));
     }
 
     #[test]

@@ -33,15 +33,15 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     let mut merged: HashMap<(String, Option<String>, u16, u16), Merged> = HashMap::new();
     let mut all: Vec<_> = context.collected.calls.iter().collect();
     all.sort_by_key(|(key, _)| **key);
-    for ((pid, nr, class, ip), calls) in all {
-        let program = ProgramKey::last_of(*pid);
+    for ((program, nr, class, ip), calls) in all {
+        let (program, pid) = (*program, program.pid);
         let process = context.name(program, "?");
         // open and stat of the zone file are one finding.
         let (family, number) = match *class {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
         };
-        let site = Place { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0, image: 0 };
+        let site = Place { pid, nr: u32::from(*nr), ip: *ip, word: 0, image: program.image };
         let entry =
             merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
                 Merged {
@@ -54,8 +54,11 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
                 }
             });
         if !entry.programs.contains(&program) {
+            // The kernel counts CPU time by process, whatever programs it was.
+            if !entry.programs.iter().any(|known| known.pid == pid) {
+                entry.cpu_ns += context.collected.cpu.get(&pid).map_or(0, |cpu| cpu.used());
+            }
             entry.programs.push(program);
-            entry.cpu_ns += context.collected.cpu.get(pid).map_or(0, |cpu| cpu.used());
         }
         entry.calls.count += calls.count;
         entry.calls.same += calls.same;

@@ -15,12 +15,21 @@ const FROM: f64 = (8 << 20) as f64;
 /// And such a part of the memory that it was forked with.
 const PART: f64 = 0.05;
 
+/// Frames without a name between Ruby's collector and the functions that libruby exports.
+const DEEP: usize = 4;
+
+fn file(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// Who writes to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Writer {
     Collector,
     Counts,
     Allocator,
+    /// Code of Ruby that has no name, most of it the collector's.
+    Ruby,
     Program,
     Unknown,
 }
@@ -31,6 +40,7 @@ impl Writer {
             Self::Collector => "the garbage collector",
             Self::Counts => "reference counts",
             Self::Allocator => "the allocator",
+            Self::Ruby => "Ruby itself",
             Self::Program => "the program",
             Self::Unknown => "code that is not known",
         }
@@ -79,9 +89,15 @@ impl Writer {
             return Self::Allocator;
         }
         // These keep a count in each object, so that reading one writes to it.
-        let module = innermost.module.rsplit('/').next().unwrap_or_default();
+        let module = file(&innermost.module);
         if ["python", "libpython", "perl", "libperl", "php"].iter().any(|part| module.starts_with(part)) {
             return Self::Counts;
+        }
+        // All of its collector is static functions, whose names distributions take out. What the
+        // program does itself passes a function with a name sooner.
+        let without_name = stack.iter().take_while(|frame| frame.function.is_none());
+        if without_name.filter(|frame| file(&frame.module).starts_with("libruby")).count() >= DEEP {
+            return Self::Ruby;
         }
         Self::Program
     }
@@ -122,7 +138,8 @@ fn writers(
 ) -> Vec<(Writer, u64, Vec<Frame>)> {
     let mut writers: HashMap<Writer, (u64, u64, Vec<Frame>)> = HashMap::new();
     for &(ip, pages) in places {
-        let stack = context.stack(&Place { pid: creator.pid, nr: NR_EROSION, ip, word: 0, image: 0 });
+        let ProgramKey { pid, image } = creator;
+        let stack = context.stack(&Place { pid, nr: NR_EROSION, ip, word: 0, image });
         let (all, most, frames) = writers.entry(Writer::of(&stack)).or_default();
         *all += pages;
         if pages > *most {
@@ -180,16 +197,15 @@ fn finding(context: &Context<'_>, creator: ProgramKey, places: &[(u64, u64)]) ->
 
 fn advice(process: &ProcessName, writer: Writer) -> &'static str {
     let exe = process.exe.as_deref().unwrap_or_default();
-    let file = exe.rsplit('/').next().unwrap_or_default();
-    let is = |name: &str| file.starts_with(name);
+    let is = |name: &str| file(exe).starts_with(name);
     match writer {
         Writer::Collector if is("python") => {
             "Call gc.disable() early in the parent, gc.freeze() right before the fork, and gc.enable() in the workers"
         }
-        Writer::Collector if is("ruby") => {
+        Writer::Collector | Writer::Ruby if is("ruby") => {
             "Call Process.warmup in the parent right before the fork (before Ruby 3.3: GC.start and GC.compact)"
         }
-        Writer::Collector => {
+        Writer::Collector | Writer::Ruby => {
             "Collect garbage in the parent right before the fork, and keep old objects out of later collections"
         }
         Writer::Counts => {
@@ -230,6 +246,13 @@ mod tests {
         assert_eq!(Writer::of(&stack(&[("_int_free", "/lib/libc.so.6"), ("main", "/a")])), Writer::Allocator);
         assert_eq!(Writer::of(&stack(&[("memcpy", "/lib/libc.so.6"), ("main", "/a")])), Writer::Program);
         assert_eq!(Writer::of(&[]), Writer::Unknown);
+        let unnamed = |count| {
+            let mut frames = stack(&[("", "/usr/lib/libruby-3.1.so.3.1"); 5][..count]);
+            frames.iter_mut().for_each(|frame| frame.function = None);
+            frames.extend(stack(&[("rb_vm_exec", "/usr/lib/libruby-3.1.so.3.1")]));
+            Writer::of(&frames)
+        };
+        assert_eq!([unnamed(5), unnamed(1)], [Writer::Ruby, Writer::Program]);
     }
 
     #[test]
@@ -237,6 +260,7 @@ mod tests {
         let of = |exe: &str| ProcessName { exe: Some(exe.to_owned()), ..ProcessName::default() };
         assert!(advice(&of("/usr/bin/python3.11"), Writer::Collector).contains("gc.freeze()"));
         assert!(advice(&of("/usr/bin/ruby3.1"), Writer::Collector).contains("Process.warmup"));
+        assert!(advice(&of("/usr/bin/ruby3.1"), Writer::Ruby).contains("Process.warmup"));
         assert!(!advice(&of("/srv/app"), Writer::Collector).contains("gc."));
     }
 }

@@ -42,10 +42,7 @@ impl Merged {
             let all = sampled.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
             return Some(evidence("lines of the user's code, by samples", all.join(", ")));
         }
-        let unread = || self.programs.iter().find_map(|program| context.collected.lines.unread(program.pid));
-        let unread = if lines.is_empty() { unread()? } else { return None };
-        let what = format!("{LINE_OF} {} code", unread.language);
-        Some(evidence(&what, format!("not known after {} readings: {}", unread.count, unread.why)))
+        if lines.is_empty() { unread_evidence(context, &self.programs) } else { None }
     }
 
     fn unplaced_evidence(&self) -> Option<Evidence> {
@@ -63,6 +60,13 @@ impl Merged {
 
 /// How the evidence about a script's line begins.
 pub(super) const LINE_OF: &str = "the line of its";
+
+/// Why the script of one of these processes has no line.
+pub(super) fn unread_evidence(context: &Context<'_>, programs: &[ProgramKey]) -> Option<Evidence> {
+    let unread = programs.iter().find_map(|program| context.collected.lines.unread(program.pid))?;
+    let what = format!("{LINE_OF} {} code", unread.language);
+    Some(evidence(&what, format!("not known after {} readings: {}", unread.count, unread.why)))
+}
 
 /// Name, cgroup and stack; without a stack, the program that is started.
 type Key = (String, Option<String>, Vec<Frame>, Option<String>);
@@ -733,7 +737,7 @@ mod tests {
         let told = |pid, exe: Option<&str>| {
             let exe = exe.map(str::to_owned);
             let known = KnownProgram { comm: "bash".into(), exe, ..KnownProgram::default() };
-            let key = ProgramKey::last_of(pid);
+            let key = ProgramKey { pid, image: 0 };
             crate::Event::Program(crate::SeenProgram { key, known, cut: false })
         };
         collected.event(told(1, Some("/bin/bash")));

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
+use super::forks::unread_evidence;
 use super::{Context, Cost, Finding, FindingKind, diagnose_again, evidence, label, living, mib, time};
-use crate::collect::Refused;
+use crate::collect::{LineCounts, Refused};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
@@ -22,15 +23,76 @@ struct Merged {
     refused: Refused,
 }
 
+/// Refusals of one place.
+struct Seen<'c> {
+    key: &'c RefusalKey,
+    refused: &'c Refused,
+    process: ProcessName,
+    native: Vec<Frame>,
+}
+
+impl Seen<'_> {
+    /// The user's lines, of an interpreter that waited to try again. `fork` of Perl returns, unlike
+    /// its `system`: what was read is what came after.
+    fn lines(&self) -> &[Frame] {
+        let returns = |frame: &Frame| frame.function.as_deref() == Some("Perl_pp_fork");
+        if self.native.iter().any(returns) { &[] } else { self.refused.lines.most() }
+    }
+}
+
+/// By program and native stack: the user's line, if only one was read there.
+type KnownLines<'a> = HashMap<(String, &'a [Frame]), Option<&'a [Frame]>>;
+
+fn known_lines<'a>(all: &'a [Seen<'_>]) -> KnownLines<'a> {
+    let mut known = KnownLines::new();
+    for seen in all.iter().filter(|seen| !seen.lines().is_empty()) {
+        let lines = seen.lines();
+        let of_place = known.entry((label(&seen.process), &seen.native[..])).or_insert(Some(lines));
+        *of_place = of_place.filter(|one| *one == lines);
+    }
+    known
+}
+
+/// The user's lines of a place: its own, else the only one of other processes there, else the only
+/// one of creations that were not refused.
+fn lines_of<'a>(
+    seen: &'a Seen<'_>,
+    known: &KnownLines<'a>,
+    not_refused: Option<&'a LineCounts>,
+) -> &'a [Frame] {
+    let own = seen.lines();
+    if !own.is_empty() {
+        return own;
+    }
+    if let Some(one) = known.get(&(label(&seen.process), &seen.native[..])) {
+        return one.unwrap_or_default();
+    }
+    match not_refused.map(LineCounts::stacks) {
+        Some([(one, _)]) => one,
+        _ => &[],
+    }
+}
+
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     type Key = (String, Option<String>, Vec<Frame>, i32, bool, ReachedLimit);
     let mut merged: HashMap<Key, Merged> = HashMap::new();
-    for (key, refused) in context.collected.refused.iter().filter(|(_, refused)| refused.count > 0) {
+    let of_any = context.collected.refused.iter().filter(|(_, refused)| refused.count > 0);
+    let all: Vec<Seen<'_>> = of_any
+        .map(|(key, refused)| Seen {
+            key,
+            refused,
+            process: context.name(key.site.program(), &refused.comm),
+            native: context.stack(&key.site),
+        })
+        .collect();
+    let known = known_lines(&all);
+    for seen in &all {
+        let Seen { key, refused, process, native } = seen;
         let program = key.site.program();
-        let process = context.name(program, &refused.comm);
-        let stack = context.stack(&key.site);
+        let not_refused = context.collected.lines_at.get(&key.site);
+        let stack = [lines_of(seen, &known, not_refused), native].concat();
         let id = (
-            label(&process),
+            label(process),
             process.cgroup.clone(),
             stack.clone(),
             key.errno,
@@ -38,10 +100,10 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             refused.limit.clone(),
         );
         let known = merged.entry(id).or_insert_with(|| Merged {
-            process,
+            process: process.clone(),
             programs: Vec::new(),
             stack,
-            key: *key,
+            key: **key,
             refused: refused.without_counts(),
         });
         if !known.programs.contains(&program) {
@@ -75,6 +137,8 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
     if let ReachedLimit::Cgroup { directory: Some(directory), .. } = &refused.limit {
         list.push(evidence("the cgroup", directory.display().to_string()));
     }
+    let is_placed = stack.iter().any(Frame::is_of_script);
+    list.extend(if is_placed { None } else { unread_evidence(context, programs) });
     let Advice { remedy, explanation, check } = advice(context, merged);
     Finding {
         title: format!(
@@ -242,6 +306,50 @@ fn advice(context: &Context<'_>, merged: &Merged) -> Advice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frame(function: &str, line: Option<u32>) -> Frame {
+        Frame { function: Some(function.to_owned()), line, ..Frame::default() }
+    }
+
+    /// Refusals at a native function, of a program whose line was read.
+    fn place(function: &str, line: Option<u32>) -> (Vec<Frame>, Refused) {
+        let mut lines = LineCounts::default();
+        line.into_iter().for_each(|line| lines.add(&[frame("start", Some(line))], 1));
+        (vec![frame(function, None)], Refused::read_at(lines))
+    }
+
+    #[test]
+    fn a_line_that_one_process_was_read_at_is_that_of_the_others() {
+        let site = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let key = RefusalKey { site, errno: libc::EAGAIN, is_thread: false };
+        let places = [
+            place("make_child", None),
+            place("make_child", Some(7)),
+            place("spawn", Some(8)),
+            place("spawn", Some(9)),
+            place("spawn", None),
+            place("Perl_pp_fork", Some(10)),
+            place("Perl_pp_system", Some(11)),
+        ];
+        let seen = places.iter().map(|(native, refused)| Seen {
+            key: &key,
+            refused,
+            process: ProcessName::default(),
+            native: native.clone(),
+        });
+        let all: Vec<Seen<'_>> = seen.collect();
+        let known = known_lines(&all);
+        let line = |seen, not_refused| {
+            lines_of(seen, &known, not_refused).first().and_then(|frame: &Frame| frame.line)
+        };
+        let lines: Vec<_> = all.iter().map(|seen| line(seen, None)).collect();
+        assert_eq!(lines, [Some(7), Some(7), Some(8), Some(9), None, None, Some(11)]);
+        let (_, one) = place("", Some(20));
+        assert_eq!(line(&all[5], Some(&one.lines)), Some(20), "of another fork at the place");
+        let mut two = one.lines.clone();
+        two.add(&[frame("stop", Some(21))], 1);
+        assert_eq!(line(&all[5], Some(&two)), None, "of one of two");
+    }
 
     #[test]
     fn every_limit_has_words_of_its_own() {

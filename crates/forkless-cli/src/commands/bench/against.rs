@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forkless_bench::compare::{Change, Difference, fewest_pairs, is_other_first, side_by_side};
 use forkless_bench::engine::Observer;
-use forkless_bench::render::Grid;
+use forkless_bench::render::{self, Grid};
 use forkless_bench::restarts;
 use forkless_bench::results::{Results, SCHEMA};
 use forkless_lab::SUITES;
@@ -139,33 +139,29 @@ fn text(
     changes: &[Change],
     markdown: bool,
 ) -> String {
-    let (quote, bullet) = if markdown { ("`", "- ") } else { ("", "") };
     let mut text = String::new();
+    let width = (!markdown).then(terminal::width);
     for ((letter, build), results) in ['A', 'B'].into_iter().zip(builds).zip(results) {
-        text.push_str(&format!(
-            "{bullet}{letter} = {quote}{}{quote} (forkless {})",
-            build.name, results.version
-        ));
+        let mut remarks: Vec<String> = Vec::new();
+        match letter {
+            'A' if !lacking.is_empty() => remarks.push(format!("has no method {}", lacking.join(", "))),
+            'A' => {}
+            _ => remarks.extend(changes.first().map(|change| change.comparison.about().to_owned())),
+        }
         let notes =
             || results.suites.iter().flat_map(|suite| &suite.notes).filter(|note| note.starts_with("noisy:"));
-        if let Some(first) = notes().next() {
-            let more = match notes().count() - 1 {
-                0 => String::new(),
-                more => format!(" (and {more} more such notes)"),
-            };
-            text.push_str(&format!("; {first}{more}"));
-        }
-        text.push('\n');
-    }
-    if let Some(change) = changes.first() {
-        text.push_str(&format!("{bullet}{}\n", change.comparison.about()));
-    }
-    if !lacking.is_empty() {
-        text.push_str(&format!("{bullet}A has no method {}\n", lacking.join(", ")));
+        remarks.extend(notes().next().map(|first| match notes().count() - 1 {
+            0 => first.clone(),
+            more => format!("{first} (and {more} more such notes)"),
+        }));
+        let of = format!("forkless {}", results.version);
+        text.push_str(&render::side(letter, &build.name, &of, &remarks, width));
     }
     let grid = Grid::of_changes(&[changes.to_vec()]);
-    let table =
-        if markdown { format!("\n{}", grid.to_markdown()) } else { grid.to_terminal(terminal::width()) };
+    let table = match width {
+        None => format!("\n{}", grid.to_markdown()),
+        Some(width) => grid.to_terminal(width),
+    };
     format!("{text}{}\n", table.trim_end())
 }
 
