@@ -15,11 +15,12 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
-/// What a failed start is to Python: the step's name, the thing, and the errno.
-type Failed = (&'static str, Option<String>, i32);
+/// What a failed start is to Python: the step's name, the thing, the errno, and the number that the
+/// child had.
+type Failed = (&'static str, Option<String>, i32, Option<u32>);
 
 fn failed(e: &SpawnError) -> Failed {
-    (e.step().name(), e.what().map(String::from), e.raw_os_error().unwrap_or(0))
+    (e.step().name(), e.what().map(String::from), e.raw_os_error().unwrap_or(0), e.child_id())
 }
 
 /// The items of a list or a tuple. Of no other sequence: PyO3 would import the abstract class and
@@ -150,8 +151,7 @@ fn with_owned<T>(owned: &Bound<'_, PyAny>, act: impl FnOnce(&mut Owned) -> T) ->
 
 /// Starts a child. On success the answer is its pid, its pidfd (-1 for none), the descriptor that
 /// shows the exec after a start that did not wait (else -1), and what owns these descriptors (None
-/// where there is nothing to own); of a failed start it is the step's name, the thing and the
-/// errno.
+/// where there is nothing to own); of a failed start it is as [`Failed`] has it.
 #[pyfunction]
 #[pyo3(signature = (
     argv, executables, env, cwd, fds, close_fds, keep, restore_signals, setsid, process_group=-1,
@@ -322,7 +322,7 @@ impl Started {
 }
 
 /// Whether a pending start has executed its program: None while that is not known, True where it
-/// has; of a failed start the step's name, the thing and the errno. A child that failed is reaped.
+/// has; of a failed start as [`Failed`] has it. A child that failed is reaped.
 #[pyfunction]
 fn executed<'py>(py: Python<'py>, owned: Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     match with_owned(&owned, Owned::executed)? {

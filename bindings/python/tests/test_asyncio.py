@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any, Awaitable, Callable, List
@@ -554,8 +555,13 @@ def uvloop() -> Any:
 
 def test_uvloop_s_loop_is_served_too(uvloop: Any) -> None:
     async def main() -> Any:
-        with pytest.raises(FileNotFoundError):
+        # As on asyncio's own loops. uvloop's own errors name nothing.
+        with pytest.raises(FileNotFoundError) as caught:
             await create_subprocess_exec("/does/not/exist")
+        assert caught.value.filename == "/does/not/exist"
+        with pytest.raises(FileNotFoundError) as caught:
+            await create_subprocess_exec("true", cwd="/no/such/directory")
+        assert caught.value.filename == "/no/such/directory"
         child = await create_subprocess_shell("cat; exit 3", stdin=PIPE, stdout=PIPE)
         return await child.communicate(b"x" * 100_000), child.returncode
 
@@ -564,6 +570,44 @@ def test_uvloop_s_loop_is_served_too(uvloop: Any) -> None:
         assert loop.run_until_complete(main()) == ((b"x" * 100_000, None), 3)
     finally:
         loop.close()
+
+
+def test_an_error_names_what_the_standard_one_names() -> None:
+    async def told(create: Callable[..., Awaitable[Any]], program: Any, options: Any) -> Any:
+        try:
+            await create(program, **options)
+        except OSError as error:
+            return repr(error), error.filename, type(error.filename)
+
+    async def main() -> None:
+        programs = ("/does/not/exist", b"/does/not/exist", Path("/does/not/exist"), "not-there")
+        for program in programs:
+            for options in ({}, {"cwd": "/"}, {"cwd": Path("/nowhere")}, {"close_fds": False}):
+                ours = await told(create_subprocess_exec, program, options)
+                assert ours == await told(asyncio.create_subprocess_exec, program, options)
+                assert ours is not None
+
+    run(main)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_install_leaves_uvloop_s_loop_as_it_is(uvloop: Any, installed: bool) -> None:
+    code = '''
+        import asyncio, uvloop
+        async def main():
+            for args, options in ((["/does/not/exist"], {}), (["true"], {"cwd": "/nowhere"})):
+                try:
+                    await asyncio.create_subprocess_exec(*args, **options)
+                except OSError as error:
+                    print(repr(error), error.filename)
+        loop = uvloop.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+    '''
+    before = "import forkless; forkless.install()" if installed else ""
+    command = [sys.executable, "-c", before + textwrap.dedent(code)]
+    said = subprocess.run(command, stdout=PIPE, text=True, check=True).stdout
+    assert said == "FileNotFoundError(2, 'No such file or directory') None\n" * 2
 
 
 def test_examples_of_the_module() -> None:

@@ -111,6 +111,46 @@ def test_the_result_is_the_standard_one() -> None:
     assert python(code % True) == python(code % False)
 
 
+@pytest.mark.parametrize("way", ["forkless.install()", "from forkless import subprocess"])
+def test_a_warning_of_an_encoding_names_the_caller_s_line(way: str) -> None:
+    code = """
+        %s
+        import warnings
+        class Mine(subprocess.Popen):
+            pass
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            subprocess.run(["true"], text=True)
+            subprocess.check_output(["true"], text=True)
+            Mine(["true"], universal_newlines=True).wait()
+            subprocess.getoutput("true")
+        print([(w.category.__name__, w.filename, w.lineno, str(w.message)) for w in seen])
+    """
+    options = ["-X", "warn_default_encoding"]
+    plain = python(code % "pass", options=options)
+    assert (sys.version_info < (3, 11)) == (plain == "[]\n")
+    assert python(code % way, options=options) == plain
+
+
+def test_a_failed_start_leaves_what_the_standard_one_leaves() -> None:
+    code = """
+        from pathlib import Path
+        if %r:
+            forkless.install()
+        class Mine(subprocess.Popen):
+            def __init__(self, *args, **options):
+                try:
+                    super().__init__(*args, **options)
+                except OSError as error:
+                    print(repr(error), error.filename, type(error.filename).__name__)
+                    print(type(self.pid).__name__, self.returncode, self._child_created)
+        for program in ("does-not-exist", "/does/not/exist", Path("/does/not/exist")):
+            for options in ({}, {"cwd": "/"}, {"close_fds": False}, {"start_new_session": True}):
+                Mine([program], **options)
+    """
+    assert python(code % True) == python(code % False)
+
+
 def test_uninstall_puts_everything_back() -> None:
     out = python(
         """
@@ -261,6 +301,17 @@ def test_os_posix_spawn_is_the_standard_one_but_for_the_lock() -> None:
             print(told(os.posix_spawnp, *args))
         print(told(os.posix_spawn, "/bin/sh", ["sh"], env, file_actions=[(C,)]))
         print(told(os.posix_spawn, "/bin/sh", ["sh"], env, nonsense=1))
+        # Whoever starts these: from 3.12 on the last four are truth values.
+        limit = os.sysconf("SC_OPEN_MAX")
+        odd = [(D, 1, limit), (D, 1, 2**31), (C, 2**40), (D, limit - 1, 1), (C, -1)]
+        for options in [*({"file_actions": [action]} for action in odd),
+                        {"setsid": "x"}, {"setsid": None}, {"resetids": None}, {"resetids": ()}]:
+            try:
+                pid = os.posix_spawn("/bin/true", ["true"], env, **options)
+            except Exception as error:
+                print(repr(error), getattr(error, "filename", None))
+            else:
+                print(os.waitpid(pid, 0)[1])
     """
     assert python(code % True) == python(code % False)
 
@@ -302,7 +353,8 @@ def test_os_spawn_functions_do_not_fork() -> None:
         assert bool(calls & FORKS) != installed
         print(os.spawnv(os.P_WAIT, "/does/not/exist", ["x"]))
         print(os.spawnvp(os.P_WAIT, "does-not-exist", ("x",)))
-        for env in ({"A": "nul\\0"}, {"nul\\0": "A"}, {"A=B": "C"}, {"": "C"}):
+        for env in ({"A": "nul\\0"}, {"nul\\0": "A"}, {"A=B": "C"}, {"": "C"}, None):
+            print(os.spawnvpe(os.P_WAIT, "sh", ["sh", "-c", "exit 1"], env))
             print(os.spawnve(os.P_WAIT, "/bin/sh", ["sh", "-c", "exit 1"], env))
         for args in [("/bin/sh", []), ("/bin/sh", [""]), ("/bin/sh", "sh")]:
             try:
@@ -465,14 +517,13 @@ sys.exit(int(sys.argv[-1]))
 """
 
 
-def both(arguments: Any, cwd: pathlib.Path, options: Any = ()) -> Any:
-    """What the interpreter makes of these arguments, by itself and by -m forkless."""
+def both(arguments: Any, cwd: pathlib.Path, options: Any = (), text: str = "") -> Any:
+    """What the interpreter makes of these arguments, by itself and by -m forkless. The text is its
+    standard input."""
     results = []
     for way in ([], ["-m", "forkless"]):
         command = [sys.executable, *options, *way, *arguments]
-        done = standard.run(
-            command, cwd=cwd, stdin=standard.DEVNULL, capture_output=True, text=True
-        )
+        done = standard.run(command, cwd=cwd, input=text, capture_output=True, text=True)
         results.append((done.returncode, done.stdout, done.stderr))
     return results
 
@@ -537,9 +588,51 @@ def test_directories_and_zip_files_run_as_by_the_interpreter_itself(tmp_path: pa
 
 
 def test_code_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
-    code = "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(5)"
+    code = "import sys; print(sys.argv, sys.path[0], sorted(vars()), __loader__); sys.exit(5)"
     plain, ours = both(["-c", code, "a"], tmp_path)
     assert plain[0] == 5 and ours == plain
+
+
+def test_standard_input_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    plain, ours = both(["-", "a", "6"], tmp_path, text=ABOUT)
+    assert plain[0] == 6 and ours == plain
+    # All of it is the program.
+    code = "import sys; print(ascii('\u00e4'), sys.stdin.read())\ndef f():\n    1 / 0\nf()"
+    plain, ours = both(["-"], tmp_path, text=code)
+    assert plain[0] == 1 and ours[1] == plain[1] and "ZeroDivisionError" in ours[2]
+
+
+def test_an_empty_name_is_the_directory(tmp_path: pathlib.Path) -> None:
+    plain, ours = both([""], tmp_path)
+    assert plain[0] == 1 and ours == plain
+    (tmp_path / "__main__.py").write_text(ABOUT)
+    for name in ("", "."):
+        plain, ours = both([name, "4"], tmp_path)
+        assert plain[0] == 4 and ours == plain
+
+
+def test_the_first_line_is_skipped_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    texts = {
+        "script.py": "@echo (\nimport sys\nprint(sys.argv, __doc__)\nraise SystemExit('words')\n",
+        "coded.py": "\ufeff(\n# coding: latin-1\nprint(ascii('\u00e4'))\n",
+        "fails.py": ")\n\n1 / 0\n",
+        "short.py": "(",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for name in texts:
+        plain, behind = both(["-x", name, "a"], tmp_path)
+        assert behind == plain != both([name, "a"], tmp_path)[0]
+        for options in (["-x"], ["-W", "error", "-Bx"]):
+            before = both([name, "a"], tmp_path, options=options)
+            assert before == [plain, plain]
+    # Of something else than a script it skips nothing, and its argument is not an option.
+    for arguments in (["-x", "-c", "print(1)"], ["-x", "-"], ["script.py", "-x"]):
+        plain, ours = both(arguments, tmp_path, text="print(2)")
+        assert ours == plain
+    for options in (["-W", "x"], ["-X", "x"]):
+        plain, ours = both(["fails.py"], tmp_path, options=options)
+        assert "unmatched" in plain[2] and ours == plain
 
 
 def test_an_isolated_interpreter_stays_so(tmp_path: pathlib.Path) -> None:

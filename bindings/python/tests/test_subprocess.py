@@ -16,6 +16,7 @@ import textwrap
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -158,68 +159,134 @@ def test_a_start_gives_what_the_standard_one_gives(no_fork, monkeypatch, options
     assert ours.stdout == theirs.stdout
 
 
-@pytest.mark.parametrize(
-    "args, options",
-    [
-        (["/nowhere"], {}),
-        (["nowhere-at-all"], {}),
-        ([b"/nowhere"], {}),
-        (["/etc/passwd"], {}),
-        (["/etc"], {}),
-        (["true"], {"cwd": "/nowhere"}),
-        (["true"], {"cwd": b"/nowhere"}),
-        (["true"], {"cwd": ""}),
-        (["/nowhere"], {"executable": "/also/nowhere"}),
-        ([], {}),
-        (["a\0b"], {}),
-        (["true", "a\0b"], {}),
-        (["true"], {"cwd": "a\0b"}),
-        (["true"], {"env": {"A": "b\0"}}),
-        (["true"], {"env": {"A=B": "c"}}),
-        (["true"], {"env": {"A": 1}}),
-        (["true"], {"env": {"PATH": "/a", b"PATH": b"/b"}}),
-        (["true"], {"executable": 7}),
-        ([7], {}),
-        (7, {}),
-        (["true"], {"pass_fds": (-1,)}),
-        (["true"], {"pass_fds": (999,)}),
-        (["true"], {"stdin": 999}),
-        (["true"], {"stdout": 999}),
-        (["true"], {"stdout": -7}),
-        (["true"], {"stderr": -8}),
-        (["true"], {"stdin": "x"}),
-        (["true"], {"env": [("A", "b")]}),
-        (["true"], {"cwd": object}),
-        (["true"], {"pass_fds": ["x"]}),
-        (["true"], {"pass_fds": 7}),
-        (["true"], {"user": "no-such-user"}),
-        (["true"], {"extra_groups": [1.5]}),
-        (["true"], {"preexec_fn": 7, "user": -3}),
-        (["true"], {"user": -1}),
-        (["true"], {"user": 2**64}),
-        (["true"], {"group": 2**64}),
-        (["true"], {"extra_groups": [2**64]}),
-        (["true"], {"extra_groups": list(range(70000))}),
-        (["true"], {"umask": 2**40}),
-        (["true"], {"umask": -(2**70)}),
-        (["true"], {"extra_groups": [2**32 - 1]}),
-        (["true"], {"stdin": 999, "cwd": "/usr"}),
-        (["true"], {"user": -5, "cwd": "/nowhere"}),
-        (["true"], {"bufsize": "x"}),
-        (["true"], {"text": True, "universal_newlines": False}),
-        (["true"], {"startupinfo": 1}),
-        (["true"], {"nonsense": 1}),
-        (["true", "x" * (4 << 20)], {}),
-        (["x" * 5000], {}),
-        (["x" * 300], {}),
-    ],
-    ids=lambda value: repr(value)[:40],
-)
+FAILURES = [
+    (["/nowhere"], {}),
+    (["nowhere-at-all"], {}),
+    ([b"/nowhere"], {}),
+    (["/etc/passwd"], {}),
+    (["/etc"], {}),
+    (["true"], {"cwd": "/nowhere"}),
+    (["true"], {"cwd": b"/nowhere"}),
+    (["true"], {"cwd": ""}),
+    (["/nowhere"], {"executable": "/also/nowhere"}),
+    ([], {}),
+    (["a\0b"], {}),
+    (["true", "a\0b"], {}),
+    (["true"], {"cwd": "a\0b"}),
+    (["true"], {"env": {"A": "b\0"}}),
+    (["true"], {"env": {"A=B": "c"}}),
+    (["true"], {"env": {"A": 1}}),
+    (["true"], {"env": {"PATH": "/a", b"PATH": b"/b"}}),
+    (["true"], {"executable": 7}),
+    ([7], {}),
+    (7, {}),
+    (["true"], {"pass_fds": (-1,)}),
+    (["true"], {"pass_fds": (999,)}),
+    (["true"], {"stdin": 999}),
+    (["true"], {"stdout": 999}),
+    (["true"], {"stdout": -7}),
+    (["true"], {"stdin": 2**31}),
+    (["true"], {"stderr": 2**64}),
+    (["true"], {"stderr": -8}),
+    (["true"], {"stdin": "x"}),
+    (["true"], {"env": [("A", "b")]}),
+    (["true"], {"cwd": object}),
+    (["true"], {"pass_fds": ["x"]}),
+    (["true"], {"pass_fds": 7}),
+    (["true"], {"user": "no-such-user"}),
+    (["true"], {"extra_groups": [1.5]}),
+    (["true"], {"preexec_fn": 7, "user": -3}),
+    (["true"], {"user": -1}),
+    (["true"], {"user": 2**64}),
+    (["true"], {"group": 2**64}),
+    (["true"], {"extra_groups": [2**64]}),
+    (["true"], {"extra_groups": list(range(70000))}),
+    (["true"], {"umask": 2**40}),
+    (["true"], {"umask": -(2**70)}),
+    (["true"], {"extra_groups": [2**32 - 1]}),
+    (["true"], {"stdin": 999, "cwd": "/usr"}),
+    (["true"], {"user": -5, "cwd": "/nowhere"}),
+    (["true"], {"bufsize": "x"}),
+    (["true"], {"text": True, "universal_newlines": False}),
+    (["true"], {"startupinfo": 1}),
+    (["true"], {"nonsense": 1}),
+    (["true", "x" * (4 << 20)], {}),
+    (["x" * 5000], {}),
+    (["x" * 300], {}),
+    (["/bin/true"], {"stdout": 999}),
+    (["/bin/true"], {"stdout": 999, "close_fds": False}),
+    (["/bin/true", "x" * (4 << 20)], {}),
+    (["/nowhere"], {"close_fds": False}),
+    (["/nowhere"], {"umask": 0}),
+    (["nowhere"], {"stdin": -1, "stdout": -1, "stderr": -3, "text": True}),
+    (["/nowhere"], {"stdin": -1, "stdout": -1, "stderr": -2}),
+    ([Path("/nowhere")], {}),
+    ([Path("/nowhere")], {"cwd": "/"}),
+    (["x"], {"executable": Path("/nowhere")}),
+    (["true"], {"cwd": Path("/nowhere")}),
+    (["true"], {"user": 2**40}),
+    (["true"], {"group": 2**63 - 1}),
+    (["true"], {"umask": "x"}),
+    ("true", {"shell": True, "cwd": "/nowhere"}),
+    ("true", {"shell": True, "executable": "/nowhere"}),
+    ("true", {"shell": True, "stdout": 999}),
+]
+
+
+@pytest.mark.parametrize("args, options", FAILURES, ids=lambda value: repr(value)[:40])
 def test_an_error_is_the_standard_one(no_fork, monkeypatch, args, options):
     ours = outcome(subprocess.Popen, args, **options)
     monkeypatch.undo()
     theirs = outcome(standard.Popen, args, **options)
     assert ours == theirs
+
+
+def left_of_a_failed_start(module, args, options):
+    """What can be seen of the Popen after an error, and what it has called of itself."""
+    calls = []
+
+    class Watched(module.Popen):
+        def _handle_exitstatus(self, *args, **kwargs):
+            calls.append(("_handle_exitstatus", args[0]))
+            super()._handle_exitstatus(*args, **kwargs)
+
+        def _close_pipe_fds(self, *args):
+            calls.append("_close_pipe_fds")
+            super()._close_pipe_fds(*args)
+
+        def __setattr__(self, name, value):
+            calls.append(name)
+            super().__setattr__(name, value)
+
+    popen = Watched.__new__(Watched)
+    try:
+        popen.__init__(args, **options)
+    except Exception as error:
+        seen = [repr(error), error.args, repr(error.__cause__), repr(error.__context__)]
+    else:
+        # It has no such argument, or takes what it is given.
+        popen.communicate()
+        seen = ["started"]
+    values = {name: repr(value).split(" name=")[0] for name, value in vars(popen).items()}
+    values["_waitpid_lock"] = None
+    # A descriptor that is not open is found out before there is a child.
+    wrong = os.strerror(errno.EBADF) in seen[0]
+    values["pid"] = wrong or type(vars(popen).get("pid"))
+    for name in ("poll", "wait", "kill", "communicate", "__repr__"):
+        try:
+            seen.append(getattr(popen, name)())
+        except Exception as error:
+            seen.append(repr(error))
+    return seen, calls, values
+
+
+@pytest.mark.parametrize("args, options", FAILURES, ids=lambda value: repr(value)[:40])
+def test_a_failed_start_leaves_the_popen_as_the_standard_one(no_fork, monkeypatch, args, options):
+    ours = left_of_a_failed_start(subprocess, args, options)
+    monkeypatch.undo()
+    theirs = left_of_a_failed_start(standard, args, options)
+    for mine, standard_one in zip(ours, theirs):
+        assert mine == standard_one
 
 
 def test_an_exec_format_error_is_not_run_by_a_shell(tmp_path, no_fork):
@@ -229,7 +296,8 @@ def test_an_exec_format_error_is_not_run_by_a_shell(tmp_path, no_fork):
     with pytest.raises(OSError) as raised:
         subprocess.run([script])
     assert raised.value.errno == errno.ENOEXEC
-    assert raised.value.filename == script
+    # As text where the standard module uses posix_spawn.
+    assert os.fspath(raised.value.filename) == str(script)
 
 
 def test_the_search_goes_on_past_a_file_that_does_not_run(tmp_path):

@@ -161,13 +161,20 @@ pub struct SpawnError {
     step: Step,
     what: Option<Box<str>>,
     errno: i32,
+    /// 0 for none.
+    child: i32,
 }
 
 impl SpawnError {
     /// Cold, so that the compiler lays code that leads to an error out apart.
     #[cold]
     pub(crate) fn new(step: Step, what: impl Into<Option<String>>, errno: i32) -> SpawnError {
-        SpawnError { step, what: what.into().map(String::into_boxed_str), errno }
+        SpawnError { step, what: what.into().map(String::into_boxed_str), errno, child: 0 }
+    }
+
+    /// The error of a child that existed.
+    pub(crate) fn of_child(self, pid: i32) -> SpawnError {
+        SpawnError { child: pid, ..self }
     }
 
     pub(crate) fn at(step: Step, what: impl fmt::Display, errno: forkless_sys::Errno) -> SpawnError {
@@ -207,6 +214,21 @@ impl SpawnError {
     /// ```
     pub fn raw_os_error(&self) -> Option<i32> {
         Some(self.errno)
+    }
+
+    /// The number of the child that could not do this step; `None` where no child was created.
+    ///
+    /// For messages alone: the child has been reaped, and by now the number may be another
+    /// process's.
+    ///
+    /// ```
+    /// let error = forkless::Command::new("/nowhere").spawn().unwrap_err();
+    /// assert!(error.child_id().is_some_and(|id| id > 1));
+    /// let error = forkless::Command::new("a\0b").spawn().unwrap_err();
+    /// assert_eq!(error.child_id(), None);
+    /// ```
+    pub fn child_id(&self) -> Option<u32> {
+        u32::try_from(self.child).ok().filter(|&id| id != 0)
     }
 
     /// The error that `std::process` would give. It has the number alone, so that `raw_os_error`

@@ -32,6 +32,7 @@ class Popen(subprocess.Popen[bytes]):
 
     _blocking = False
     _leader: Any
+    _names: Any
     never_ran = False
 
     def exec_fd(self) -> int:
@@ -54,7 +55,7 @@ class Popen(subprocess.Popen[bytes]):
         try:
             return child.executed()
         except StepError as error:
-            failure = self._start_exception(error)
+            failure = self._start_exception(error, *self._names)
         self.never_ran = True
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:

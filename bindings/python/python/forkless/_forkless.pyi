@@ -7,8 +7,8 @@ and capsules; `_native` and `_shell` make classes of them.
 from collections.abc import Sequence
 from typing import Any, Literal, Optional, Union
 
-# A start that has failed: the step's name, the thing, the errno.
-_Failed = tuple[str, Optional[str], int]
+# A start that has failed: the step's name, the thing, the errno, the number that its child had.
+_Failed = tuple[str, Optional[str], int, Optional[int]]
 
 def spawn(
     argv: Sequence[bytes],
@@ -37,7 +37,7 @@ def spawn(
     owner: Optional[object] = None,
     keep_pidfd: bool = True,
 ) -> tuple[Any, ...]:
-    """Starts a child: `(pid, pidfd, exec_fd, owned)`, or a failed start's step, thing and errno.
+    """Starts a child: `(pid, pidfd, exec_fd, owned)`, or what `_Failed` has of a failed start.
 
     `owned` is a capsule that closes the two descriptors when it is dropped; None where there is
     none. -1 stands for a descriptor that is not there."""

@@ -358,13 +358,13 @@ def _known_options(options: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
             if actions is None:
                 return None
             start["fds"] = actions
-        elif name == "setsid":
+        elif name == "setsid" and type(value) in (bool, int):
             start["setsid"] = bool(value)
         elif name == "setpgroup" and type(value) is int and value >= 0:
             start["process_group"] = value
         elif name == "setsigdef" and _is_of_python(value):
             start["restore_signals"] = bool(value)
-        elif name == "resetids" and not value:
+        elif name == "resetids" and type(value) in (bool, int) and not value:
             pass
         elif name == "setsigmask" and value == ():
             pass
@@ -385,10 +385,12 @@ def _known_actions(actions: object) -> Optional[List[Tuple[int, int]]]:
     if not isinstance(actions, (list, tuple)):
         return None
     numbers: Dict[int, int] = {}
+    # libc refuses numbers from the limit on when the action is noted: without the program's name.
+    limit = os.sysconf("SC_OPEN_MAX")
     for action in actions:
         if not isinstance(action, tuple) or not all(type(part) is int for part in action):
             return None
-        if any(part < 0 for part in action):
+        if not all(0 <= part < limit for part in action):
             return None
         if len(action) == 2 and action[0] == os.POSIX_SPAWN_CLOSE:
             numbers[action[1]] = -1
@@ -423,7 +425,8 @@ def _spawnvef_in_place_of(standard: Callable[..., int]) -> Callable[..., int]:
             # The path of the environment that the program gets, as os.execvpe has it.
             directories = os.get_exec_path(cast(Any, env))
             executables = [os.path.join(os.fsencode(where), name) for where in directories]
-        known = searches or func in (os.execv, os.execve, os.execvp, os.execvpe)
+        # Called without an environment, the other two fail in the child.
+        known = func in ((os.execv, os.execvp) if env is None else (os.execve, os.execvpe))
         correct = isinstance(args, (tuple, list)) and words and words[0]
         if not known or not correct:
             return None

@@ -21,7 +21,8 @@ __all__ = ["Child", "StepError", "spawn"]
 class StepError(Exception):
     """A start that failed: the step, the thing that it was about, and the kernel's reason.
 
-    Nothing of it is left: no child, no descriptor.
+    Nothing of it is left: no child, no descriptor. `pid` is the number that the child had; None
+    where there was none.
 
     >>> try:
     ...     spawn([b"x"], executables=[b"/nowhere"], env=None, cwd=None, fds=[], close_fds=True,
@@ -31,11 +32,14 @@ class StepError(Exception):
     exec /nowhere 2
     """
 
-    def __init__(self, step: str, what: Optional[str], errno: int) -> None:
-        super().__init__(step, what, errno)
+    def __init__(
+        self, step: str, what: Optional[str], errno: int, pid: Optional[int] = None
+    ) -> None:
+        super().__init__(step, what, errno, pid)
         self.step = step
         self.what = what
         self.errno = errno
+        self.pid = pid
 
     def __str__(self) -> str:
         thing = "" if self.what is None else " " + self.what

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import os
 import sys
+from importlib.machinery import BuiltinImporter
 from types import CodeType, TracebackType
 from typing import Any, Callable, Dict, List, Optional
 
 __all__ = ["main"]
 
 _USAGE = """\
-usage: python -m forkless [-m MODULE | -c CODE | SCRIPT] [ARGUMENT ...]
+usage: python -m forkless [-x] [-m MODULE | -c CODE | SCRIPT | -] [ARGUMENT ...]
 
 Runs a Python program whose subprocess, asyncio, os and multiprocessing start children without fork.
 FORKLESS=off in the environment runs it as it is.
@@ -30,8 +32,12 @@ def main(arguments: List[str]) -> None:
     if arguments[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_USAGE)
         sys.exit(0)
-    chosen = arguments[0] if arguments else ""
-    if not chosen or (chosen.startswith("-") and chosen not in ("-m", "-c")):
+    skips = "-x" in arguments[:1] or _interpreter_skips()
+    if "-x" in arguments[:1]:
+        arguments = arguments[1:]
+    # The name of a script may be empty: the interpreter takes the current directory then.
+    chosen = arguments[0] if arguments else "-?"
+    if chosen.startswith("-") and chosen not in ("-m", "-c", "-"):
         sys.stderr.write(_USAGE)
         sys.exit(2)
     if chosen in ("-m", "-c") and len(arguments) < 2:
@@ -47,14 +53,48 @@ def main(arguments: List[str]) -> None:
         elif chosen == "-c":
             sys.argv[:] = ["-c", *arguments[2:]]
             _set_first_path("")
-            _execute(compile(arguments[1], "<string>", "exec", dont_inherit=True), {})
+            code = compile(arguments[1], "<string>", "exec", dont_inherit=True)
+            _execute(code, {"__loader__": BuiltinImporter})
+        elif chosen == "-":
+            sys.argv[:] = arguments
+            _set_first_path("")
+            code = compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True)
+            own = {"__file__": "<stdin>", "__cached__": None, "__loader__": BuiltinImporter}
+            _execute(code, own)
         else:
-            _run_script(chosen, arguments[1:])
+            _run_script(chosen, arguments[1:], skips)
     except SystemExit:
         raise
     except BaseException:
         sys.excepthook = _without_own_frames(sys.excepthook)
         raise
+
+
+def _interpreter_skips() -> bool:
+    """Whether the interpreter itself was told to skip a script's first line: ``python -x -m``."""
+    words = iter(_command_line()[1:])
+    for word in words:
+        if not word.startswith("-") or word.startswith("--"):
+            # Behind --check-hash-based-pycs, and that alone, is an argument.
+            continue
+        for at, letter in enumerate(word[1:], 2):
+            if letter in "cm":
+                return False
+            if letter in "WX":
+                if at == len(word):
+                    next(words, None)
+                break
+            if letter == "x":
+                return True
+    return False
+
+
+def _command_line() -> List[str]:
+    if sys.version_info >= (3, 10):
+        return sys.orig_argv
+    with contextlib.suppress(OSError), open("/proc/self/cmdline", "rb") as file:
+        return [os.fsdecode(word) for word in file.read().split(b"\0")]
+    return []
 
 
 def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,12 +152,14 @@ def _run_module(name: str, arguments: List[str]) -> None:
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]
 
 
-def _run_script(path: str, arguments: List[str]) -> None:
+def _run_script(path: str, arguments: List[str], skips: bool) -> None:
     from pkgutil import get_importer
 
     sys.argv[:] = [path, *arguments]
     # The interpreter makes it absolute in all but sys.argv.
-    file = os.getcwd() if path == "." else os.path.join(os.getcwd(), path)
+    file = os.path.join(os.getcwd(), path)
+    if path in ("", ".") and sys.version_info >= (3, 11):
+        file = os.getcwd()
     if get_importer(file) is not None:
         # A directory or zip file with a __main__.py.
         import runpy
@@ -130,7 +172,7 @@ def _run_script(path: str, arguments: List[str]) -> None:
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
         return
     try:
-        code = _read(file)
+        code = _read(file, skips)
     except OSError as error:
         text = "%s: can't open file %r: [Errno %s] %s"
         sys.stderr.write(text % (sys.executable, file, error.errno, error.strerror) + "\n")
@@ -139,12 +181,16 @@ def _run_script(path: str, arguments: List[str]) -> None:
     _execute(code, {"__file__": file, "__cached__": None, "__loader__": _loader(file)})
 
 
-def _read(file: str) -> CodeType:
+def _read(file: str, skips: bool) -> CodeType:
     from importlib.util import MAGIC_NUMBER
 
     # Once: it may be a pipe (/dev/stdin, or a shell's <(...)).
     with io.open_code(file) as opened:
         data = opened.read()
+    if skips:
+        # Its end stays, and so do the numbers of the lines.
+        end = data.find(b"\n")
+        data = b"" if end == -1 else data[end:]
     if data.startswith(MAGIC_NUMBER):
         import marshal
 

@@ -177,6 +177,8 @@ _NAMES_DIRECTORY_ALWAYS = "noexec:chdir" not in [
     constant for constant in _code.co_consts if type(constant) is str
 ]
 
+# Steps of a start before its child.
+_WITHOUT_CHILD = ("command", "pipe", "stack", "clone")
 _NO_FDS = ()
 _PATH_SEPARATOR = ord("/")
 _ID_MAX = 2**32 - 1
@@ -258,21 +260,19 @@ def _kept(pass_fds):
 
 def _id(number, kind):
     if number > _ID_MAX:
-        raise OverflowError("%s is greater than maximum" % kind)
+        # A C long that loses bits is taken for a negative number (_Py_Uid_Converter).
+        where = "less than minimum" if number < 2**63 else "greater than maximum"
+        raise OverflowError("%s is %s" % (kind, where))
     # (uid_t)-1: leave it as it is.
     return None if number == _ID_MAX else number
 
 
 def _c_int(number):
-    try:
-        number = operator.index(number)
-    except TypeError:
-        if sys.version_info >= (3, 10):
-            raise
+    if sys.version_info < (3, 10) and not hasattr(type(number), "__index__"):
         if isinstance(number, float):
-            raise TypeError("integer argument expected, got float") from None
-        name = type(number).__name__
-        raise TypeError("an integer is required (got type %s)" % name) from None
+            raise TypeError("integer argument expected, got float")
+        raise TypeError("an integer is required (got type %s)" % type(number).__name__)
+    number = operator.index(number)
     if -(2**31) <= number < 2**31:
         return number
     # What the conversions of the running version say (Python/getargs.c).
@@ -302,11 +302,38 @@ def _warn_of_preexec_fn(function):
         return
     _warned_of_preexec_fn = True
     # To the first line that is neither here nor in a library that starts children by this class.
-    level, frame = 1, sys._getframe()
-    inside = ("forkless", "subprocess", "asyncio", "trio", "anyio")
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in inside:
-        level, frame = level + 1, frame.f_back
+    level = _level_outside("forkless", "subprocess", "asyncio", "trio", "anyio")
     _standard.warnings.warn(_advice(function), _ForklessWarning, level)
+
+
+def _level_outside(*packages):
+    """The `stacklevel`, for a warning of the caller's, of the first line outside these packages."""
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in packages:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+class _WarningsOfTheCaller:
+    """The module `warnings` to the standard `_text_encoding`.
+
+    That looks for the first line outside its own file. It would find this file.
+    """
+
+    @staticmethod
+    def warn(message, category, stacklevel):
+        level = _level_outside("forkless", "subprocess")
+        _standard.warnings.warn(message, category, level)
+
+
+def _telling_the_caller(text_encoding):
+    names = dict(text_encoding.__globals__, warnings=_WarningsOfTheCaller)
+    return types.FunctionType(text_encoding.__code__, names, text_encoding.__name__)
+
+
+# From 3.11 on; the function of another package is its own matter.
+if _is_standard(vars(_source).get("_text_encoding")):
+    _text_encoding = _telling_the_caller(vars(_source)["_text_encoding"])
 
 
 #: Class attributes, for instances that were made otherwise.
@@ -453,11 +480,11 @@ def _methods(popen):
 
         fds = []
         if p2cread != -1:
-            fds.append((0, p2cread))
+            fds.append((0, _c_int(p2cread)))
         if c2pwrite != -1:
-            fds.append((1, c2pwrite))
+            fds.append((1, _c_int(c2pwrite)))
         if errwrite != -1:
-            fds.append((2, errwrite))
+            fds.append((2, _c_int(errwrite)))
 
         more = {}
         if options is not None:
@@ -517,10 +544,10 @@ def _methods(popen):
             **more,
         )
         if type(started[0]) is str:
-            self._names = (executable, cwd)
-            raise self._start_exception(_StepError(*started))
+            raise _failed(self, _StepError(*started), locals())
         if not blocking:
-            self._names = (executable, cwd)
+            by_posix_spawn = options is None and _goes_by_posix_spawn(locals())
+            self._names = (executable, cwd, by_posix_spawn)
             self._child = _Child(*started)
         if leads:
             _lead(self, started, options)
@@ -534,17 +561,19 @@ def _methods(popen):
             given = dict(zip(_STANDARD_PARAMETERS, args))
             return by_name(self, **given)
 
-    def _start_exception(self, error):
+    def _start_exception(self, error, executable, cwd, by_posix_spawn):
         """The exception that the standard module raises where a start has failed at this step."""
         own = _own_error(error)
         if own is not None:
             own.__cause__ = error
             return own
-        executable, cwd = self._names
         message = os.strerror(error.errno)
         if error.step == "command":
             return ValueError(str(error.what))
-        if error.step in ("clone", "pipe", "stack"):
+        if by_posix_spawn:
+            # It names the program whatever has failed.
+            return OSError(error.errno, message, os.fspath(executable))
+        if error.step in _WITHOUT_CHILD:
             return OSError(error.errno, message)
         if error.step == "exec":
             return OSError(error.errno, message, executable)
@@ -727,6 +756,39 @@ def _take_later_options(self, kwargs):
         self.pipesize = size
 
 
+def _failed(popen, error, given):
+    """Leaves a Popen as the standard module leaves one whose start has failed. Its exception."""
+    by_posix_spawn = popen._options is None and _goes_by_posix_spawn(given)
+    # With posix_spawn the standard Popen has no child then.
+    if not by_posix_spawn and error.step not in _WITHOUT_CHILD:
+        # Its child has ended by _exit(255), and was reaped.
+        popen.pid = error.pid
+        popen._child_created = True
+        popen._close_pipe_fds(
+            *[given[pipe] for pipe in "p2cread p2cwrite c2pread c2pwrite errread errwrite".split()]
+        )
+        popen._handle_exitstatus(255 << 8)
+    return popen._start_exception(error, given["executable"], given["cwd"], by_posix_spawn)
+
+
+def _goes_by_posix_spawn(given):
+    """Whether the standard `_execute_child` leaves a start with these arguments to
+    `os.posix_spawn`."""
+    names = globals()
+    return bool(
+        names.get("_USE_POSIX_SPAWN")
+        and vars(_standard).get("_USE_POSIX_SPAWN")
+        and os.path.dirname(given["executable"])
+        and (not given["close_fds"] or names.get("_HAVE_POSIX_SPAWN_CLOSEFROM"))
+        and not given["pass_fds"]
+        and all(given[name] is None for name in ("cwd", "gid", "gids", "uid"))
+        and all(given[end] == -1 or given[end] > 2 for end in ("p2cread", "c2pwrite", "errwrite"))
+        and not given["start_new_session"]
+        and given["process_group"] == -1
+        and given["umask"] < 0
+    )
+
+
 def _group_for(options, start_new_session, process_group):
     """The process group, where the child may have to lead one."""
     if not options.leads_group or start_new_session or options.setctty >= 0 or process_group == 0:
@@ -832,4 +894,7 @@ def _patches():
         value.__module__ = owner.__module__
         patches.append((owner, name, value))
     patches.append((_standard, "run", _running(_standard.run)))
+    text_encoding = vars(_standard).get("_text_encoding")
+    if _is_standard(text_encoding):
+        patches.append((_standard, "_text_encoding", _telling_the_caller(text_encoding)))
     return patches

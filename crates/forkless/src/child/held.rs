@@ -174,7 +174,8 @@ impl Held {
                         start::failed_action(result.action.as_ref(), f.errno)
                     }
                     _ => start::failure(&pending.plan, f),
-                };
+                }
+                .of_child(self.pid);
                 self.failed = Some(e.clone());
                 return Err(WaitError::Start(e));
             }

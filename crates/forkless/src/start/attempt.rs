@@ -253,7 +253,10 @@ impl Attempt<'_> {
             }
         };
         slot.put_back();
-        Err(refusal)
+        Err(match refusal {
+            Refusal::Final(e) => Refusal::Final(e.of_child(pid)),
+            again => again,
+        })
     }
 
     fn note_success(&self, moves: &Moves) {
