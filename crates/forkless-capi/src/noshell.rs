@@ -262,7 +262,7 @@ fn split(command: &[u8]) -> Option<Vec<CString>> {
 }
 
 /// For `fuzz/` alone.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 #[must_use]
 pub fn fuzzed_split(command: &[u8]) -> Option<Vec<CString>> {
     split(command)

@@ -69,8 +69,8 @@ pub use tier::Tier;
 pub use timeline::{SeenCreation, Timeline, TimelineColumn};
 pub use watch::{Watch, WatchOptions};
 
-/// For `fuzz/` alone.
-#[cfg(fuzzing)]
+/// For `fuzz/` alone. Tests compile it too, since nothing else does on each push.
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing {
     use crate::creation::Creation;
     use crate::event::{SeenProgram, StackTop};
@@ -94,5 +94,11 @@ pub mod fuzzing {
                 .is_some()
         });
         ring.count() + crate::perf::decoded(bytes)
+    }
+
+    #[cfg(test)]
+    #[test]
+    fn zeros_and_ones_are_records_of_every_kind_of_the_ring() {
+        assert!([0, 0xff].iter().all(|byte| read(&[*byte; 4096]) >= LENGTHS.len()));
     }
 }

@@ -114,11 +114,15 @@ impl ReachedLimit {
             return Self::NamespaceEnded;
         }
         let meminfo = procfs::read("/proc/meminfo").unwrap_or_default();
-        let wanted = raw.data_pages * rustix::param::page_size() as u64;
+        let wanted = raw.data_pages.saturating_mul(rustix::param::page_size() as u64);
         match number("/proc/sys/vm/overcommit_memory") {
             Some(2) => {
                 let (promised, limit) = (bytes(&meminfo, "Committed_AS"), bytes(&meminfo, "CommitLimit"));
-                if promised + wanted >= limit { Self::Promised { wanted, limit } } else { Self::Unknown }
+                if promised.saturating_add(wanted) >= limit {
+                    Self::Promised { wanted, limit }
+                } else {
+                    Self::Unknown
+                }
             }
             Some(0) => {
                 let limit = bytes(&meminfo, "MemTotal") + bytes(&meminfo, "SwapTotal");

@@ -239,7 +239,7 @@ unsafe impl aya::Pod for RawRefusals {}
 unsafe impl aya::Pod for RawRefused {}
 
 /// The kinds of ring records, and their lengths.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) const LENGTHS: [(u32, usize); 4] = [
     (KIND_CREATION, size_of::<RawCreation>()),
     (KIND_STACK, size_of::<RawStackHead>() + STACK_BYTES),

@@ -38,7 +38,7 @@ use crate::procfs;
 use crate::target::WatchTarget;
 
 /// Decodes bytes as a record of each source. Returns for how many sources they are one.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn decoded(bytes: &[u8]) -> usize {
     let Some((&[kind, misc], body)) = bytes.split_first_chunk() else { return 0 };
     [
