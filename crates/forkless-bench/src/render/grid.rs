@@ -397,6 +397,7 @@ fn cells(line: &[String], text_columns: usize) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Comparison;
 
     #[test]
     fn a_narrow_terminal_gets_fewer_figures_and_none_in_pieces() {
