@@ -107,14 +107,18 @@ fn median_of_lines(text: &str) -> f64 {
     median(&mut times)
 }
 
-/// The command that a finding prints, its dots replaced by the program's arguments. It must be of
-/// `forkless run`.
+/// The command that a finding prints, its dots replaced by the program's arguments: a short command
+/// has them. It must be of `forkless run`.
 #[track_caller]
 fn printed(finding: &Value, arguments: &[&str]) -> Command {
     let text = finding["command"].as_str().expect("text");
     let words: Vec<&str> = text.split(' ').collect();
-    let ["forkless", "run", options @ .., "..."] = words.as_slice() else {
-        panic!("no command to apply: {finding}")
+    let options = match words.as_slice() {
+        ["forkless", "run", options @ .., "..."] => options,
+        ["forkless", "run", options @ ..] if options.ends_with(arguments) => {
+            &options[..options.len() - arguments.len()]
+        }
+        _ => panic!("no command to apply: {finding}"),
     };
     let mut command = Command::new(FORKLESS);
     command.arg("run").args(options).args(arguments).env("FORKLESS_LIBRARY", &*LIBRARY);
