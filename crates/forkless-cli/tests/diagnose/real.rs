@@ -107,17 +107,15 @@ fn median_of_lines(text: &str) -> f64 {
     median(&mut times)
 }
 
-/// The command that a finding prints, its dots replaced by the program's arguments: a short command
-/// has them. It must be of `forkless run`.
+/// The command that a finding prints, with these arguments of the program: it has dots, or those
+/// that were watched. It must be of `forkless run`.
 #[track_caller]
 fn printed(finding: &Value, arguments: &[&str]) -> Command {
     let text = finding["command"].as_str().expect("text");
     let words: Vec<&str> = text.split(' ').collect();
-    let options = match words.as_slice() {
-        ["forkless", "run", options @ .., "..."] => options,
-        ["forkless", "run", options @ ..] if options.ends_with(arguments) => {
-            &options[..options.len() - arguments.len()]
-        }
+    let program = words.iter().position(|word| *word == "--").map(|dashes| dashes + 1);
+    let options = match (words.as_slice(), program) {
+        (["forkless", "run", ..], Some(program)) if program < words.len() => &words[2..=program],
         _ => panic!("no command to apply: {finding}"),
     };
     let mut command = Command::new(FORKLESS);
