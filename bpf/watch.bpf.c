@@ -685,29 +685,28 @@ INLINE void creation_failed(u32 tid, s64 result)
 		bpf_map_delete_elem(&pending, &tid);
 }
 
-/* The creator of a child, if that is the thread which is still its parent. */
-INLINE struct task_struct *creator_of(struct creation *c, struct task_struct *child)
+/* The creator of a child, if that thread is still its parent and is in a system call. */
+INLINE struct task_struct *creator_in_call(struct creation *c, struct task_struct *child)
 {
 	struct task_struct *parent;
 
 	if (!sees_parents)
 		return 0;
 	parent = child->real_parent;
-	return (u32)parent->pid == c->caller_tid ? parent : 0;
+	if ((u32)parent->pid != c->caller_tid)
+		return 0;
+	return is_in_call(bpf_task_pt_regs(parent), parent->__state) ? parent : 0;
 }
 
-/* The system call that a child's creator is in, plus one. */
-INLINE void sees_creator_at_exec(struct creation *c, struct task_struct *child)
+INLINE void note_creator_at_exec(struct creation *c, struct task_struct *child)
 {
-	struct task_struct *creator = creator_of(c, child);
+	struct task_struct *creator = creator_in_call(c, child);
 	struct pt_regs *regs;
 
 	c->caller_at_exec = 0;
 	if (!creator)
 		return;
 	regs = bpf_task_pt_regs(creator);
-	if (!is_in_call(regs, creator->__state))
-		return;
 	c->caller_at_exec = nr_of(regs) + 1;
 	c->argument_at_exec = argument1(regs);
 }
@@ -716,28 +715,25 @@ INLINE void sees_creator_at_exec(struct creation *c, struct task_struct *child)
  * A creator that was woken in the call which it was in at the exec has waited for the exec. On a
  * busy machine it has no processor until a short child has ended.
  */
-INLINE void sees_creator_at_exit(struct creation *c, struct task_struct *child)
+INLINE void note_creator_at_exit(struct creation *c, struct task_struct *child)
 {
-	struct task_struct *creator = creator_of(c, child);
+	struct task_struct *creator = creator_in_call(c, child);
 	struct pt_regs *regs;
 	u32 call;
 
 	if (!creator)
 		return;
 	regs = bpf_task_pt_regs(creator);
-	if (!is_in_call(regs, creator->__state))
-		return;
 	call = nr_of(regs) + 1;
-	if (call == c->caller_at_exec && argument1(regs) == c->argument_at_exec && !creator->__state)
-		return;
-	c->caller_at_exit = call;
+	if (creator->__state || call != c->caller_at_exec || argument1(regs) != c->argument_at_exec)
+		c->caller_at_exit = call;
 }
 
 /* A child begins an exec: who waits for it has not been woken yet. */
 INLINE void begins_exec(struct creation *c)
 {
 	if (!c->exec_ns)
-		sees_creator_at_exec(c, bpf_get_current_task_btf());
+		note_creator_at_exec(c, bpf_get_current_task_btf());
 }
 
 /* copy_process() is done; the child is not yet running. */
@@ -853,7 +849,7 @@ int on_exec(u64 *ctx)
 	c->exec_tid = (u32)ctx[1]; /* the thread's id before it became the leader */
 	/* Too late for a creator on another CPU, which may have gone on. */
 	if (timing == TIMING_FENTRY)
-		sees_creator_at_exec(c, task);
+		note_creator_at_exec(c, task);
 	bpf_probe_read_kernel_str(c->exec_path, sizeof(c->exec_path), bprm->filename);
 	bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 	mm = task->mm;
@@ -895,7 +891,7 @@ int on_exit(u64 *ctx)
 		if (core_field_exists(task->sched_info.run_delay))
 			c->processor_wait_ns = task->sched_info.run_delay;
 		/* Before its descriptors are closed and its parent is told. */
-		sees_creator_at_exit(c, task);
+		note_creator_at_exit(c, task);
 		if (!c->exec_ns)
 			bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
 		finish_if_complete(c, tgid, STATE_EXITED);
