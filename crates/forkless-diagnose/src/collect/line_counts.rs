@@ -24,8 +24,8 @@ impl LineCounts {
         }
     }
 
-    /// The frames that were read most often, of those with a line if there are any: later readings
-    /// lack it where a compiler has optimized the function meanwhile.
+    /// The frames that were read most often. Frames with a line come first: later readings lack it
+    /// where a compiler has optimized the function meanwhile.
     pub(crate) fn most(&self) -> &[Frame] {
         let with_line = |frames: &[Frame]| frames.first().is_some_and(|frame| frame.line.is_some());
         let most = self.0.iter().max_by_key(|(frames, count)| (with_line(frames), *count));

@@ -15,12 +15,9 @@ mod notes;
 
 pub(crate) use forkless_speculate::maps::Name;
 
-fn open() -> Result<i32, Errno> {
-    proc::open(c"self/maps")
-}
-
-fn open_or_plain() -> Result<i32, AbortKind> {
-    open().map_err(|errno| match errno {
+/// The list of mappings, or why a fork is left plain without it.
+fn open() -> Result<i32, AbortKind> {
+    proc::open(c"self/maps").map_err(|errno| match errno {
         Errno::EMFILE | Errno::ENFILE => AbortKind::Descriptors,
         _ => AbortKind::NoProc,
     })
@@ -40,7 +37,7 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
 #[cfg(target_arch = "x86_64")]
 #[cold]
 pub(crate) fn have_ring(shared: impl Iterator<Item = (usize, usize)>) -> Result<bool, AbortKind> {
-    let file = open_or_plain()?;
+    let file = open()?;
     let found = match any_is_ring(file, shared) {
         Err(Errno::ENOTTY) => text::has_ring(&mut |into| fd::read(file, into)),
         asked => asked.ok(),
@@ -108,7 +105,7 @@ const BETTER_ASKED_FOR: u8 = 2;
 
 /// Calls `each` for every writable mapping, going up, until it says `false`: too many to keep.
 pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), AbortKind> {
-    let file = open_or_plain()?;
+    let file = open()?;
     let mut count = 0;
     let mut each = |mapping| {
         count += 1;
