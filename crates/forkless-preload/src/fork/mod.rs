@@ -239,8 +239,17 @@ pub(crate) fn forget_parents() {
     mappings::advice::forget_holder();
 }
 
+#[inline]
 fn count_in_record(site: usize, resolution: arm::Resolution) {
-    let Some(record) = tally::record() else { return };
+    if let Some(record) = tally::record() {
+        count_in(record, site, resolution);
+    }
+}
+
+/// Lies far from what every fork calls (layout.ld): most runs ask for no report.
+#[cold]
+#[inline(never)]
+fn count_in(record: &forkless_run::Record, site: usize, resolution: arm::Resolution) {
     let line = tally::site(site);
     let count = |f: fn(&forkless_run::SiteCounters) -> &core::sync::atomic::AtomicU64| {
         if let Some(line) = line {
