@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use crate::compare::Change;
 use crate::registry::Registry;
 use crate::results::{Results, Suite};
 
@@ -73,6 +74,18 @@ fn folded(sentence: &str, width: u16) -> String {
         column += length;
     }
     text
+}
+
+/// Comparisons of one result, A, with several others, as tables: of Markdown without a `width`,
+/// else for a terminal that is so wide. Where one table would be wider, each of the others has its
+/// own.
+#[must_use]
+pub fn changes(others: &[Vec<Change>], width: Option<u16>) -> String {
+    let tables = Grid::of_changes(others, width).into_iter().map(|grid| match width {
+        None => format!("\n{}", grid.to_markdown()),
+        Some(width) => grid.to_terminal(width) + "\n",
+    });
+    tables.collect()
 }
 
 /// What a letter of a comparison stands for, with each remark on a line of its own: folded to

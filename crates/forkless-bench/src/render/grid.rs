@@ -168,14 +168,24 @@ impl Grid {
 
     /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each
     /// row of A that any of them has. A suite that all lines share is named in the head alone.
-    #[must_use]
-    pub fn of_changes(others: &[Vec<Change>]) -> Grid {
-        let mut suites: Vec<&str> = others.iter().flatten().map(|change| change.suite.as_str()).collect();
+    /// Where the table is wider than `width`, each of the others has a table of its own.
+    pub(super) fn of_changes(others: &[Vec<Change>], width: Option<u16>) -> Vec<Grid> {
+        let lettered: Vec<(char, &[Change])> = ('B'..='Z').zip(others.iter().map(Vec::as_slice)).collect();
+        let whole = Self::of_lettered(&lettered);
+        if width.is_none_or(|width| whole.least_total() <= usize::from(width)) {
+            return vec![whole];
+        }
+        lettered.into_iter().map(|one| Self::of_lettered(&[one])).collect()
+    }
+
+    fn of_lettered(others: &[(char, &[Change])]) -> Grid {
+        let all = || others.iter().flat_map(|(_, changes)| *changes);
+        let mut suites: Vec<&str> = all().map(|change| change.suite.as_str()).collect();
         suites.dedup();
         let has_one_suite = suites.len() == 1;
         let method = if has_one_suite { format!("{}: method", suites[0]) } else { "method".to_owned() };
         let mut heads = ["suite", &method, "params", "metric", "A"].map(str::to_owned).to_vec();
-        for (letter, changes) in ('B'..='Z').zip(others) {
+        for (letter, changes) in others {
             let confidence = changes.first().map_or(95.0, |change| change.comparison.confidence());
             heads.extend([
                 letter.to_string(),
@@ -189,7 +199,7 @@ impl Grid {
                 == (&b.suite, &b.method, &b.params, &b.metric, &b.unit)
         };
         let mut keys: Vec<&Change> = Vec::new();
-        for change in others.iter().flatten() {
+        for change in all() {
             if !keys.iter().any(|known| same(known, change)) {
                 keys.push(change);
             }
@@ -209,7 +219,7 @@ impl Grid {
                 format!("{} {}", key.metric, key.unit),
                 number(key.a),
             ];
-            for changes in others {
+            for (_, changes) in others {
                 let Some(change) = changes.iter().find(|change| same(change, key)) else {
                     line.extend([const { String::new() }; 4]);
                     continue;
@@ -246,13 +256,8 @@ impl Grid {
     /// Leaves out the last columns of figures as long as the rest would not fit without being
     /// broken within words and figures, and returns their heads.
     pub(super) fn narrow(&mut self, width: u16) -> Vec<String> {
-        // A border on either side, a blank on either side of each column, and one more between two.
-        let needed = |grid: &Grid| {
-            let columns = grid.heads.len();
-            (0..columns).map(|column| grid.least_width(column)).sum::<usize>() + 3 * columns + 1
-        };
         let mut left_out = Vec::new();
-        while needed(self) > usize::from(width) && self.heads.len() > self.text_columns + 1 {
+        while self.least_total() > usize::from(width) && self.heads.len() > self.text_columns + 1 {
             left_out.extend(self.heads.pop());
             for line in &mut self.lines {
                 line.truncate(self.heads.len());
@@ -260,6 +265,13 @@ impl Grid {
         }
         left_out.reverse();
         left_out
+    }
+
+    /// The width of the table if nothing is broken within words and figures: a border on either
+    /// side, a blank on either side of each column, and one more between two.
+    fn least_total(&self) -> usize {
+        let columns = self.heads.len();
+        (0..columns).map(|column| self.least_width(column)).sum::<usize>() + 3 * columns + 1
     }
 
     /// The longest word of a column, or the longest figure with its interval. Verdicts are words.
@@ -442,14 +454,27 @@ mod tests {
 
     #[test]
     fn a_comparison_is_a_hundred_columns_wide_and_says_once_what_all_lines_share() {
-        let one =
-            Grid::of_changes(&[vec![change("spawn", "noshell_clone_compat0"), change("spawn", "popen")]]);
+        let spawns = vec![change("spawn", "noshell_clone_compat0"), change("spawn", "popen")];
+        let one = &Grid::of_changes(std::slice::from_ref(&spawns), Some(100))[0];
         let text = one.to_terminal(100);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert!(text.contains("[0.847, 1.173]") && text.contains("noshell_clone_compat0"), "{text}");
         assert_eq!(one.heads[..2], ["spawn: method", "metric"]);
-        let two = Grid::of_changes(&[vec![change("spawn", "fork"), change("cow", "fork")]]);
+        let two = &Grid::of_changes(&[vec![change("spawn", "fork"), change("cow", "fork")]], Some(100))[0];
         assert_eq!(two.heads[..3], ["suite", "method", "metric"]);
+
+        let three = [spawns.clone(), spawns];
+        let tables = Grid::of_changes(&three, Some(100));
+        assert_eq!(tables.len(), 2, "side by side they are wider");
+        assert!(
+            tables[0].heads.contains(&"B / A".to_owned()) && tables[1].heads.contains(&"C / A".to_owned())
+        );
+        for table in tables {
+            let text = table.to_terminal(100);
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        }
+        assert_eq!(Grid::of_changes(&three, Some(160)).len(), 1);
+        assert_eq!(Grid::of_changes(&three, None).len(), 1);
     }
 
     #[test]

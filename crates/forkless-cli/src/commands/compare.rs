@@ -8,7 +8,7 @@ use forkless_bench::compare::{By, Change, Side, compare, is_of_another_world};
 use forkless_bench::error::Error;
 use forkless_bench::figure;
 use forkless_bench::html;
-use forkless_bench::render::{self, Grid};
+use forkless_bench::render;
 use forkless_bench::results::{Results, Row};
 use forkless_bench::store::Store;
 use forkless_lab::SUITES;
@@ -238,12 +238,7 @@ fn print(
         remarks.extend(warnings(results));
         text.push_str(&render::side(letter, name, &system, &remarks, width));
     }
-    let grid = Grid::of_changes(all);
-    let table = match width {
-        None => format!("\n{}", grid.to_markdown()),
-        Some(width) => grid.to_terminal(width),
-    };
-    text.push_str(&table);
+    text.push_str(&render::changes(all, width));
     terminal::print(&format!("{}\n", text.trim_end()))
 }
 

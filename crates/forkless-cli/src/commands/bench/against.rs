@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forkless_bench::compare::{Change, Difference, fewest_pairs, is_other_first, side_by_side};
 use forkless_bench::engine::Observer;
-use forkless_bench::render::{self, Grid};
+use forkless_bench::render;
 use forkless_bench::restarts;
 use forkless_bench::results::{Results, SCHEMA};
 use forkless_lab::SUITES;
@@ -157,12 +157,8 @@ fn text(
         let of = format!("forkless {}", results.version);
         text.push_str(&render::side(letter, &build.name, &of, &remarks, width));
     }
-    let grid = Grid::of_changes(&[changes.to_vec()]);
-    let table = match width {
-        None => format!("\n{}", grid.to_markdown()),
-        Some(width) => grid.to_terminal(width),
-    };
-    format!("{text}{}\n", table.trim_end())
+    text.push_str(&render::changes(&[changes.to_vec()], width));
+    format!("{}\n", text.trim_end())
 }
 
 /// Whether the limit is passed, with a line for what passes it and one for what could.
