@@ -12,7 +12,7 @@ use crate::support::{add_needing, find, functions, of_kind, program, report_in, 
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 8] = [
+    let tests: [Test; 9] = [
         ("refused::by_the_limit_of_a_user", user, "cc"),
         ("refused::by_the_limit_of_a_cgroup", cgroup, "cc"),
         ("refused::by_the_size_of_its_memory_but_not_with_vfork", memory, "cc"),
@@ -24,6 +24,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
             || at_its_line(&["ruby", "-W0"], "rb"),
             "setpriv",
         ),
+        ("refused::at_the_line_where_perl_waits_to_try_again", || at_its_line(&["perl"], "pl"), "setpriv"),
         ("refused::what_is_not_refused_is_no_finding", quiet, "cc"),
     ];
     add_needing(trials, &tests);
@@ -157,7 +158,8 @@ fn at_its_line(interpreter: &[&str], ending: &str) {
     let marked = text.lines().position(|line| line.ends_with("# @0 start")).expect("a mark") + 1;
     let copy = Readable::copy(&script);
     let path = copy.0.to_string_lossy();
-    let user = 1_300_000_000 + 2 * std::process::id() + u32::from(ending == "rb");
+    let of_script = u32::from(ending.as_bytes()[0] - b'a');
+    let user = 1_300_000_000 + 26 * std::process::id() + of_script;
     let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
     let around = ["setpriv", &user, &group, "--clear-groups"];
     let Some(report) = report_in("tracepoints", &[&around, interpreter, &[&*path]].concat()) else { return };
