@@ -20,11 +20,12 @@ enum {
 };
 
 /*
- * A place that makes a system call. `word` is the first word on the caller's stack
- * that points into the main program's text: it tells two callers of one libc
- * function apart without unwinding; it is 0 for system calls that create nothing. `image`
- * tells the programs apart that the process has been: the address of its arguments,
- * which each exec draws anew.
+ * A place that makes a system call. `word` is the return address that libc's function
+ * has on the stack, where the user side has told where that is (struct return_at). Else
+ * it is the first word on the stack that points into the main program's text. Both tell
+ * two callers of one libc function apart without unwinding. It is 0 for system calls
+ * that create nothing. `image` tells the programs apart that the process has been: the
+ * address of its arguments, which each exec draws anew.
  */
 struct site {
 	u64 ip;
@@ -32,6 +33,22 @@ struct site {
 	u64 image;
 	u32 tgid;
 	u32 nr;
+};
+
+/* Key of `returns`: a system call of libc's in a process. */
+struct return_key {
+	u64 ip;
+	u32 tgid;
+	u32 pad;
+};
+
+/* Where libc's function that makes the call has its return address. The user side finds
+ * it by unwinding the first stack. */
+struct return_at {
+	u64 image;    /* as in struct site */
+	u64 above_sp; /* bytes */
+	u64 low;      /* the code that it points into */
+	u64 high;
 };
 
 /* One process creation, from the system call to the child's exit. */

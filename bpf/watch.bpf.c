@@ -118,6 +118,14 @@ struct {
 	MAP_TYPE(value, u64);
 } sites SEC(".maps");
 
+/* Written by the user side. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(key, struct return_key);
+	MAP_TYPE(value, struct return_at);
+} returns SEC(".maps");
+
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
 	MAP_UINT(max_entries, 8192);
@@ -339,6 +347,22 @@ INLINE u64 first_code_word(struct task_struct *task, u64 sp)
 	return 0;
 }
 
+/* See struct site. */
+INLINE u64 word_of_caller(struct task_struct *task, u64 ip, u64 sp)
+{
+	struct mm_struct *mm = task->mm;
+	struct return_key key = { .ip = ip, .tgid = task->tgid };
+	struct return_at *at = bpf_map_lookup_elem(&returns, &key);
+	u64 word = 0;
+
+	/* The function may be called by another of libc's, which has its return address elsewhere. */
+	if (at && mm && at->image == mm->arg_start &&
+	    !bpf_probe_read_user(&word, sizeof(word), (void *)(sp + at->above_sp)) &&
+	    word >= at->low && word < at->high)
+		return word;
+	return first_code_word(task, sp);
+}
+
 INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 {
 	u64 *seen = bpf_map_lookup_elem(&sites, site);
@@ -434,7 +458,7 @@ INLINE void site_of_caller(struct site *site, struct task_struct *task)
 	site->tgid = task->tgid;
 	site->nr = nr_of(regs);
 	site->ip = ip_of(regs);
-	site->word = first_code_word(task, sp);
+	site->word = word_of_caller(task, site->ip, sp);
 	note_site(site, sp, fp_of(regs), lr_of(regs));
 }
 

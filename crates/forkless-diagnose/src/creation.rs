@@ -258,8 +258,9 @@ pub struct Place {
     pub nr: u32,
     /// The address after the system call instruction.
     pub ip: u64,
-    /// The nearest word on the stack that points into the main program; 0 for system calls that
-    /// create nothing.
+    /// The return address of libc's function that makes the call, once it is known where that is on
+    /// the stack. Before, the nearest word there that points into the main program. 0 for system
+    /// calls that create nothing.
     pub word: u64,
     /// Tells the programs apart that the process has been: each exec changes it. 0 where it is not
     /// known.

@@ -219,13 +219,21 @@ impl Diagnosis {
             TierWatch::Bpf(watch) => {
                 let mut copies_much = false;
                 watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
+                for found in collected.take_returns() {
+                    watch.tell_return(&found)?;
+                }
                 if copies_much {
                     watch.track_copies()?;
                 }
             }
-            TierWatch::Perf(watch) => watch.poll(timeout, |event| {
-                collected.event(event);
-            })?,
+            TierWatch::Perf(watch) => {
+                watch.poll(timeout, |event| {
+                    collected.event(event);
+                })?;
+                for found in collected.take_returns() {
+                    watch.tell_return(found);
+                }
+            }
             TierWatch::Procfs(sampler) => sampler.poll(timeout, |event| {
                 collected.event(event);
             }),

@@ -42,6 +42,23 @@ pub(crate) struct RawSite {
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
+pub(crate) struct RawReturnKey {
+    pub(crate) ip: u64,
+    pub(crate) tgid: u32,
+    pub(crate) pad: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawReturnAt {
+    pub(crate) image: u64,
+    pub(crate) above_sp: u64,
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub(crate) struct RawProgram {
     pub(crate) kind: u32,
     pub(crate) tgid: u32,
@@ -213,6 +230,10 @@ pub(crate) struct RawTotals {
 unsafe impl aya::Pod for RawSite {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawCreation {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawReturnKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawReturnAt {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawAfterFork {}
 // SAFETY: as above.

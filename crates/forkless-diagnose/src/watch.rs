@@ -21,8 +21,9 @@ use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::{
     RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawEroded, RawErosionKey, RawRefusalKey,
-    RawRefusals, RawTotals, RingItem,
+    RawRefusals, RawReturnAt, RawReturnKey, RawTotals, RingItem,
 };
+use crate::stack::ReturnAt;
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
 use crate::{answering, command, map_batch};
@@ -216,6 +217,25 @@ impl Watch {
         }
         self.tracks_copies = true;
         Ok(())
+    }
+
+    /// Tells the kernel side where the C library has a return address: the callers of a function
+    /// are then places of their own.
+    ///
+    /// # Errors
+    /// [`WatchError::Map`].
+    pub(crate) fn tell_return(&mut self, found: &ReturnAt) -> Result<(), WatchError> {
+        let map = self.bpf.map_mut("returns").ok_or_else(|| missing_map("returns"))?;
+        let mut map: BpfHashMap<_, RawReturnKey, RawReturnAt> =
+            BpfHashMap::try_from(map).map_err(map_error("returns"))?;
+        let key = RawReturnKey { ip: found.ip, tgid: found.program.pid, pad: 0 };
+        let at = RawReturnAt {
+            image: found.program.image,
+            above_sp: found.above_sp,
+            low: found.code.start,
+            high: found.code.end,
+        };
+        map.insert(key, at, 0).map_err(map_error("returns"))
     }
 
     /// Facts that this machine hides though its tier shows them elsewhere, for the report.

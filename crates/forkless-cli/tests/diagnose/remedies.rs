@@ -14,7 +14,7 @@ use crate::support::{FORKLESS, add_needing, find, fixture, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 18] = [
+    let tests: [Test; 19] = [
         ("remedies::python_with_a_preexec_fn", || by_word(&[PYTHON], "preexec.py"), PYTHON),
         ("remedies::python_with_options_of_the_package", python_options, PYTHON),
         ("remedies::python_that_forks_onto_a_terminal", python_terminal, PYTHON),
@@ -24,6 +24,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("remedies::ruby_as_root", ruby_as_root, "setpriv"),
         ("remedies::ruby_that_forks_itself", ruby_fork, "setpriv"),
         ("remedies::ruby_that_forks_itself_as_root", ruby_fork_as_root, "ruby"),
+        ("remedies::ruby_beside_workers", ruby_beside_workers, "ruby"),
         ("remedies::perl", || by_word(&["perl"], "system.pl"), "perl"),
         ("remedies::php", || by_word(&["php"], "proc_open.php"), "php"),
         ("remedies::node", || by_word(&["node"], "spawn_sync.js"), "node"),
@@ -246,6 +247,16 @@ fn ruby_fork_as_root() {
     let command = ["ruby", &program.path];
     let Some(found) = watched(&command) else { return };
     by_run(&command, &program.finding(&found), &program);
+}
+
+/// The forks of libruby are several places for the preloaded library, and must be for the watch.
+fn ruby_beside_workers() {
+    let program = Program::of("workers.rb");
+    let command = ["ruby", &program.path];
+    let Some(found) = watched(&command) else { return };
+    let finding = program.finding(&found);
+    assert_eq!(finding["count"], 40, "{finding:#}");
+    by_run(&command, &finding, &program);
 }
 
 fn java() {

@@ -50,11 +50,11 @@ use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackT
 use crate::procfs;
 use crate::reach::speculated_from;
 use crate::ring::{
-    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO,
-    NR_EROSION, RawCallKey,
+    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CREATION, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
+    CLASS_ZONEINFO, NR_EROSION, RawCallKey,
 };
 use crate::shell;
-use crate::stack::{Frame, Sighting, Unwinder};
+use crate::stack::{Frame, ReturnAt, Sighting, Unwinder};
 use crate::watch::Watch;
 
 /// Calls of one place and class.
@@ -136,6 +136,7 @@ pub(crate) struct Collected {
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
+    returns: Vec<ReturnAt>,
     pub(crate) lines: Lines,
     /// The thread that names stacks. Their processes may be gone by then. It starts with the first
     /// stack.
@@ -179,6 +180,7 @@ impl Collected {
             calls_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
+            returns: Vec::new(),
             lines: Lines::default(),
             naming: None,
             never_named: 0,
@@ -226,13 +228,17 @@ impl Collected {
         }
     }
 
-    /// Does only the work that needs the living process: reads its maps and opens its files.
-    /// Another thread reads symbols.
+    /// Does only the work that needs the living process: reads its maps and opens its files, and
+    /// finds return addresses, for its next creations. Another thread reads symbols.
     fn stack(&mut self, stack: StackTop) {
         // First of all: what the caller does next is not its creation.
         self.lines.look(&stack);
         let program = stack.site.program();
+        let creates = stack.class == CLASS_CREATION;
         let Some(sighting) = self.unwinder.meet(stack) else { return };
+        if creates {
+            self.returns.extend(sighting.return_at());
+        }
         self.meet(program, None);
         if self.naming.is_none() {
             self.naming = Naming::start(Sighting::frames).ok();
@@ -241,6 +247,11 @@ impl Collected {
             Some(naming) => naming.add(sighting),
             None => self.never_named += 1,
         }
+    }
+
+    /// Where the C library has its return addresses, by the stacks that came since the last call.
+    pub(crate) fn take_returns(&mut self) -> Vec<ReturnAt> {
+        std::mem::take(&mut self.returns)
     }
 
     /// How soon names are to be taken back again, at the latest.

@@ -8,6 +8,7 @@
 //! site.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::record::{PerfRecord, PerfRecordKind, UserStack};
@@ -16,6 +17,7 @@ use crate::event::{CpuSamples, Event, SeenProgram, StackTop, Totals};
 use crate::procfs;
 use crate::program::KnownProgram;
 use crate::ring::CLASS_CREATION;
+use crate::stack::ReturnAt;
 
 /// Children followed at one time. Further ones are counted as lost.
 const MAX_CHILDREN: usize = 16_384;
@@ -34,6 +36,14 @@ const SYSTEM_CALL: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
 const SHARED: u64 = 0x100;
 /// `CLONE_VFORK` without `CLONE_VM`: the flags of a speculated fork.
 const SPECULATED: u64 = 0x4000;
+
+/// The code that tells the callers of a process apart.
+#[derive(Debug)]
+struct KnownCode {
+    program: Range<u64>,
+    /// One for each system call of the C library that creates processes.
+    returns: Vec<ReturnAt>,
+}
 
 /// A child from its creation to its end.
 #[derive(Debug)]
@@ -67,7 +77,8 @@ pub(super) struct Follow {
     /// By thread: the process it has just created, `None` for a thread. The tracepoint comes right
     /// after the record (copy_process() and kernel_clone() in kernel/fork.c).
     made: HashMap<u32, Option<u32>>,
-    texts: HashMap<u32, Option<std::ops::Range<u64>>>,
+    /// By process: since its exec.
+    known_code: HashMap<u32, KnownCode>,
     /// By caller: its memory when last seen since its exec. A short program's last forks are read
     /// after its end.
     memories: HashMap<u32, CallerMemory>,
@@ -126,7 +137,7 @@ impl Follow {
             }
             PerfRecordKind::Exec { comm, argv, image } => {
                 self.became(process, comm.clone(), argv.clone(), image);
-                self.texts.remove(&process);
+                self.known_code.remove(&process);
                 self.sites.remove(&process);
                 self.memories.remove(&process);
                 self.allocations.remove(&thread);
@@ -241,7 +252,7 @@ impl Follow {
         self.made.insert(thread, Some(child));
         // Forget the pid's last owner, in case its exit was lost.
         self.sites.remove(&child);
-        self.texts.remove(&child);
+        self.known_code.remove(&child);
         self.memories.remove(&child);
         // Until its exec a child is its parent's program.
         match self.programs.get(&creation.caller).cloned() {
@@ -273,7 +284,7 @@ impl Follow {
 
     /// Makes a place of a caller's stack, and hands the stack on.
     fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Place {
-        let word = self.code_word(caller, &stack.top);
+        let word = self.word_of_caller(caller, &stack);
         let image = self.programs.get(&caller).map_or(0, |program| program.image);
         let site = Place { pid: caller, nr: 0, ip: stack.ip, word, image };
         if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
@@ -286,17 +297,27 @@ impl Follow {
         site
     }
 
-    /// The nearest word on the stack that points into the main program, as the BPF tiers' `struct
-    /// site` has it.
-    fn code_word(&mut self, caller: u32, top: &[u8]) -> u64 {
-        if self.texts.len() >= MAX_CALLERS {
-            self.texts.clear();
+    /// `word` of the BPF tiers' `struct site`.
+    fn word_of_caller(&mut self, caller: u32, stack: &UserStack) -> u64 {
+        if self.known_code.len() >= MAX_CALLERS {
+            self.known_code.clear();
         }
-        let text = self.texts.entry(caller).or_insert_with(|| procfs::text_range(caller));
-        let Some(text) = text else { return 0 };
-        let words =
-            top.chunks_exact(8).take(48).filter_map(|word| word.try_into().ok()).map(u64::from_ne_bytes);
-        words.into_iter().find(|word| text.contains(word)).unwrap_or(0)
+        let known = self.known_code.entry(caller).or_insert_with(|| KnownCode {
+            program: procfs::text_range(caller).unwrap_or_default(),
+            returns: Vec::new(),
+        });
+        let words = stack.top.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let told = known.returns.iter().find(|told| told.ip == stack.ip).and_then(|told| {
+            let word = words.clone().nth(told.above_sp as usize / 8)?;
+            told.code.contains(&word).then_some(word)
+        });
+        told.or_else(|| words.take(48).find(|word| known.program.contains(word))).unwrap_or(0)
+    }
+
+    pub(super) fn tell_return(&mut self, found: ReturnAt) {
+        let Some(known) = self.known_code.get_mut(&found.program.pid) else { return };
+        known.returns.retain(|told| told.ip != found.ip);
+        known.returns.push(found);
     }
 
     fn fault(
@@ -351,7 +372,7 @@ impl Follow {
     }
 
     fn ended(&mut self, time: u64, process: u32, sink: &mut impl FnMut(Event)) {
-        self.texts.remove(&process);
+        self.known_code.remove(&process);
         self.memories.remove(&process);
         self.programs.remove(&process);
         let last_site = self.sites.remove(&process);

@@ -35,6 +35,7 @@ use crate::creation::Creation;
 use crate::error::WatchError;
 use crate::event::{CpuSamples, Event, Totals};
 use crate::procfs;
+use crate::stack::ReturnAt;
 use crate::target::WatchTarget;
 
 /// Decodes bytes as a record of each source. Returns for how many sources they are one.
@@ -96,6 +97,11 @@ struct Sees {
 }
 
 impl PerfWatch {
+    /// As [`Watch::tell_return`](crate::Watch).
+    pub(crate) fn tell_return(&mut self, found: ReturnAt) {
+        self.follow.tell_return(found);
+    }
+
     /// Opens the permitted events, then starts the command if the target is a command.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ use self::dwarf::SourceFrame;
 use self::maps::MapsLine;
 use self::module::MappedFile;
 use self::perf_map::PerfMap;
-use crate::creation::Place;
+use crate::creation::{Place, ProgramKey};
 use crate::event::StackTop;
 
 /// One frame, innermost first in a stack.
@@ -64,10 +64,7 @@ impl From<forkless_frames::Frame> for Frame {
 impl Frame {
     /// Whether it is code of the C library, its loader, or the kernel's page of calls.
     pub(crate) fn is_of_c_library(&self) -> bool {
-        let file = self.module.rsplit('/').next().unwrap_or_default();
-        ["libc.so", "libc-", "libc.musl", "ld-linux", "ld-musl", "libpthread", "[vdso]"]
-            .iter()
-            .any(|name| file.starts_with(name))
+        is_c_library(&self.module)
     }
 
     /// Whether it is a call of a script, and no machine code.
@@ -108,6 +105,19 @@ impl Frame {
         let file = self.module.rsplit('/').next().unwrap_or_default();
         file.ends_with(".so") || file.contains(".so.")
     }
+}
+
+/// Whether a file is the C library or its loader.
+fn is_c_library(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    ["libc.so", "libc-", "libc.musl", "ld-linux", "ld-musl", "libpthread", "[vdso]"]
+        .iter()
+        .any(|name| file.starts_with(name))
+}
+
+/// Whether a mapping's code stands between a program and its system calls.
+fn is_between(map: &MapsLine) -> bool {
+    is_c_library(&map.path) || forkless_run::names_library(map.path.as_bytes())
 }
 
 /// Whether a name in a perf map is Java's own code: its library, or parts of the virtual machine,
@@ -154,12 +164,18 @@ struct Process {
     /// If a run-time compiler has put code into its memory.
     compiled: Option<Arc<PerfMap>>,
     tables: Mutex<Option<Tables>>,
+    /// Those of the C library alone.
+    of_c_library: Mutex<Option<Tables>>,
 }
 
 impl Process {
+    fn code_at(&self, address: u64) -> Option<&MapsLine> {
+        self.mappings.iter().map(|mapping| &mapping.map).find(|map| map.range.contains(&address))
+    }
+
     /// Whether an address is in known code.
     fn covers(&self, address: u64) -> bool {
-        self.mappings.iter().any(|mapping| mapping.map.range.contains(&address))
+        self.code_at(address).is_some()
     }
 
     /// Whether files are mapped as in another look. Code of run-time compilers is ignored: it has
@@ -222,6 +238,18 @@ impl std::fmt::Debug for Unwinder {
     }
 }
 
+/// Where the C library's function that makes a system call has its return address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReturnAt {
+    pub(crate) program: ProgramKey,
+    /// The system call.
+    pub(crate) ip: u64,
+    /// So many bytes above the stack pointer at the system call.
+    pub(crate) above_sp: u64,
+    /// The code that it points into.
+    pub(crate) code: Range<u64>,
+}
+
 /// A stack with the mappings of its process, which may be gone by now; see [`Unwinder::meet`].
 #[derive(Debug)]
 pub struct Sighting {
@@ -278,7 +306,8 @@ impl Unwinder {
             mappings.iter().any(is_compiled).then(|| PerfMap::of(pid, root)).flatten().map(Arc::new);
         // Read last: the files are what vanishes first.
         let start_ticks = crate::procfs::start_ticks(pid).unwrap_or(0);
-        Some(Process { start_ticks, mappings, compiled, tables: Mutex::new(None) })
+        let (tables, of_c_library) = (Mutex::new(None), Mutex::new(None));
+        Some(Process { start_ticks, mappings, compiled, tables, of_c_library })
     }
 
     fn root(&mut self, pid: u32) -> Option<Arc<Root>> {
@@ -317,12 +346,8 @@ impl Sighting {
     pub fn frames(&self) -> Vec<Frame> {
         let Self { stack, process } = self;
         let mut tables = process.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let tables = tables.get_or_insert_with(|| Tables::of(process));
-        let mut read = |address: u64| {
-            let at = usize::try_from(address.checked_sub(stack.sp).ok_or(())?).map_err(drop)?;
-            let word = stack.top.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
-            Ok(u64::from_ne_bytes(word.try_into().map_err(drop)?))
-        };
+        let tables = tables.get_or_insert_with(|| Tables::of(process, |_| true));
+        let mut read = |address: u64| self.word_at(address);
         let mut addresses = Vec::new();
         let mut frames =
             tables.unwinder.iter_frames(stack.site.ip, registers(stack), &mut tables.cache, &mut read);
@@ -335,9 +360,41 @@ impl Sighting {
         addresses.into_iter().flat_map(|address| tables.name(address)).collect()
     }
 
+    fn word_at(&self, address: u64) -> Result<u64, ()> {
+        let at = usize::try_from(address.checked_sub(self.stack.sp).ok_or(())?).map_err(drop)?;
+        let word = self.stack.top.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
+        Ok(u64::from_ne_bytes(word.try_into().map_err(drop)?))
+    }
+
     /// The place of the stack.
     pub(crate) fn site(&self) -> Place {
         self.stack.site
+    }
+
+    /// Where the C library's function has its return address. `None` if it is not the C library
+    /// that makes the call, or if the address is in a register. Reads the C library's tables, once.
+    pub(crate) fn return_at(&self) -> Option<ReturnAt> {
+        let Self { stack, process } = self;
+        let Place { ip, .. } = stack.site;
+        process.code_at(ip).filter(|map| is_between(map))?;
+        let mut tables = process.of_c_library.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = tables.get_or_insert_with(|| Tables::of(process, is_between));
+        let mut seen = Vec::new();
+        let mut read = |address: u64| {
+            let word = self.word_at(address)?;
+            seen.push((address, word));
+            Ok(word)
+        };
+        let mut frames = tables.unwinder.iter_frames(ip, registers(stack), &mut tables.cache, &mut read);
+        let (address, code) = loop {
+            let address = frames.next().ok()??.address();
+            match process.code_at(address)? {
+                map if is_between(map) => {}
+                map => break (address, map.range.clone()),
+            }
+        };
+        let (at, _) = seen.into_iter().rfind(|(_, word)| *word == address)?;
+        Some(ReturnAt { program: stack.site.program(), ip, above_sp: at - stack.sp, code })
     }
 }
 
@@ -354,10 +411,11 @@ fn registers(stack: &StackTop) -> UnwindRegsNative {
 }
 
 impl Tables {
-    fn of(process: &Process) -> Self {
+    /// Of the mappings that `wanted` chooses.
+    fn of(process: &Process, wanted: fn(&MapsLine) -> bool) -> Self {
         let (unwinder, cache, placed) = (UnwinderNative::new(), CacheNative::new(), Vec::new());
         let mut tables = Self { unwinder, cache, placed, compiled: process.compiled.clone() };
-        for Mapping { map, file } in &process.mappings {
+        for Mapping { map, file } in process.mappings.iter().filter(|mapping| wanted(&mapping.map)) {
             let module = file.as_ref().and_then(|file| file.module());
             let bias = module
                 .and_then(|module| Some(map.range.start.wrapping_sub(module.address_of(map.offset)?)))
@@ -462,6 +520,32 @@ mod tests {
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
         assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
+    }
+
+    /// The nearest word that points into a library may be an old return address: Ruby's system and
+    /// its fork were one place.
+    #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+    #[test]
+    fn the_return_address_of_the_c_librarys_function_is_found() {
+        // On entry to a function its return address lies at the stack pointer.
+        let ip = libc::getppid as unsafe extern "C" fn() -> i32 as usize as u64;
+        let ours = (a_place_of_our_own as fn() -> u64) as usize as u64;
+        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 5 };
+        let top: Vec<u8> = [ours + 1, ours + 2].into_iter().flat_map(u64::to_ne_bytes).collect();
+        let at = |ip, top: &[u8]| StackTop {
+            site: Place { ip, ..site },
+            class: 0,
+            sp: 0x7ffc_1000,
+            fp: 0,
+            lr: 0,
+            top: top.to_vec(),
+        };
+        let find = |ip, top: &[u8]| Unwinder::new().meet(at(ip, top)).expect("we are there").return_at();
+        let found = find(ip, &top).expect("the C library calls");
+        assert_eq!((found.ip, found.above_sp, found.program), (ip, 0, site.program()));
+        assert!(found.code.contains(&ours), "{found:x?}");
+        assert_eq!(find(ours, &top), None, "our own call");
+        assert_eq!(find(ip, &[]), None, "a stack that was not read");
     }
 
     #[test]
