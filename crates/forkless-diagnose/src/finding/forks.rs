@@ -76,67 +76,26 @@ fn started(group: &Group) -> Option<String> {
     group.programs.top(1).pop().map(|(path, _)| path)
 }
 
-/// A place with what findings are told apart by.
-struct Seen<'a> {
-    site: &'a Place,
-    group: &'a Group,
-    process: ProcessName,
-    native: Vec<Frame>,
-}
-
-/// A program at a stack of its native code: name, cgroup, stack.
-type NativePlace<'a> = (String, Option<&'a str>, &'a [Frame]);
-
-impl Seen<'_> {
-    fn native_place(&self) -> NativePlace<'_> {
-        (label(&self.process), self.process.cgroup.as_deref(), &self.native)
-    }
-}
-
-/// The user's lines that were read at each native place.
-fn known_lines<'a>(places: &'a [Seen<'_>]) -> HashMap<NativePlace<'a>, Vec<&'a [Frame]>> {
-    let mut known: HashMap<_, Vec<&[Frame]>> = HashMap::new();
-    for seen in places.iter().filter(|seen| !seen.native.is_empty()) {
-        let lines = seen.group.lines.most();
-        let of_place = known.entry(seen.native_place()).or_default();
-        if !lines.is_empty() && !of_place.contains(&lines) {
-            of_place.push(lines);
-        }
-    }
-    known
-}
-
+/// Places of programs of one name with one stack of native code are one finding, whatever lines of
+/// a script were read at each: the lines of all are added up. Workers of a server differ in the
+/// line that was read most often, and of a program that renames itself one name may be unread.
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
-    let mut places: Vec<Seen<'_>> = context
-        .groups
-        .iter()
-        .filter(|((_, found), _)| *found == outcome)
-        .map(|((site, _), group)| Seen {
-            site,
-            group,
-            process: context.name(site.program(), &group.comm),
-            // If samples show several stacks for one place, it is filed under the most frequent.
-            // The samples are too few to split counts by.
-            native: context.stack(site),
-        })
-        .collect();
-    places.sort_by_key(|seen| *seen.site);
-    let known = known_lines(&places);
-    for seen in &places {
-        let (site, group) = (seen.site, seen.group);
-        let mut stack = match known.get(&seen.native_place()).map(Vec::as_slice) {
-            // Not all of a place's programs were read: one that renames itself has several.
-            Some([one]) => one.to_vec(),
-            _ => group.lines.most().to_vec(),
-        };
-        stack.extend_from_slice(&seen.native);
-        let starts = if stack.is_empty() { started(group) } else { None };
-        let key = (label(&seen.process), seen.process.cgroup.clone(), stack.clone(), starts);
+    let of_outcome = context.groups.iter().filter(|((_, found), _)| *found == outcome);
+    let mut places: Vec<(&Place, &Group)> = of_outcome.map(|((site, _), group)| (site, group)).collect();
+    places.sort_by_key(|(site, _)| *site);
+    for (site, group) in places {
+        let process = context.name(site.program(), &group.comm);
+        // If samples show several stacks for one place, it is filed under the most frequent. The
+        // samples are too few to split counts by.
+        let native = context.stack(site);
+        let known = if native.is_empty() { group.lines.most().to_vec() } else { native.clone() };
+        let starts = if known.is_empty() { started(group) } else { None };
+        let key = (label(&process), process.cgroup.clone(), known, starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
-            process: seen.process.clone(),
+            process,
             programs: Vec::new(),
-            stack,
+            stack: native,
             group: Group::default(),
             sampled: LineCounts::default(),
             unplaced: 0,
@@ -149,6 +108,9 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
             entry.sampled.add(place_in(frames).map_or(&[], std::slice::from_ref), *count);
         }
         entry.group.merge(group);
+    }
+    for found in merged.values_mut() {
+        found.stack.splice(0..0, found.group.lines.most().iter().cloned());
     }
     place_the_stackless(&mut merged);
     merged.into_values().collect()
@@ -183,10 +145,10 @@ fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
 /// What is left without a stack gets that of the program's most frequent other place.
 fn borrow_places(merged: &mut HashMap<Key, Merged>) {
     let mut known: HashMap<(String, Option<String>), (u64, Vec<Frame>)> = HashMap::new();
-    for ((name, cgroup, stack, _), found) in merged.iter().filter(|((_, _, stack, _), _)| !stack.is_empty()) {
+    for ((name, cgroup, ..), found) in merged.iter().filter(|((_, _, stack, _), _)| !stack.is_empty()) {
         let most = known.entry((name.clone(), cgroup.clone())).or_default();
-        if (found.group.count, stack.len()) > (most.0, most.1.len()) {
-            *most = (found.group.count, stack.clone());
+        if (found.group.count, found.stack.len()) > (most.0, most.1.len()) {
+            *most = (found.group.count, found.stack.clone());
         }
     }
     for ((name, cgroup, ..), found) in merged.iter_mut().filter(|((_, _, stack, _), _)| stack.is_empty()) {
@@ -766,6 +728,50 @@ mod tests {
         let counts: Vec<_> =
             found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.programs.len())).collect();
         assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
+    }
+
+    /// Two workers of one server, each read most often at another line, were two findings.
+    #[test]
+    fn workers_that_are_read_at_other_lines_are_one_finding() {
+        let frame = |function: &str, line: Option<u32>| Frame {
+            function: Some(function.into()),
+            line,
+            module: "server".into(),
+            ..Frame::default()
+        };
+        let worker = |counts: [u64; 2]| {
+            let mut group = Group { count: 10, comm: "server".to_owned(), ..Group::default() };
+            for (line, count) in [7, 8].into_iter().zip(counts) {
+                group.lines.add(&[frame("start", Some(line))], count);
+            }
+            group
+        };
+        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+        let groups = HashMap::from([
+            ((site(1), Outcome::ForkThenExec), worker([5, 3])),
+            ((site(2), Outcome::ForkThenExec), worker([3, 4])),
+        ]);
+        let mut collected = Collected::new();
+        for pid in [1, 2] {
+            collected.stacks.insert(site(pid), vec![(vec![frame("spawn", None)], 1)]);
+        }
+        let context = Context {
+            collected: &collected,
+            groups: &groups,
+            namesakes: &HashMap::new(),
+            starters: &Starters::default(),
+            model: &CostModel::default(),
+            everywhere: &Everywhere::default(),
+            command: None,
+            thresholds: Thresholds::default(),
+            window_ns: 60e9,
+        };
+        let found = merge(&context, Outcome::ForkThenExec);
+        let [one] = found.as_slice() else { panic!("{} findings", found.len()) };
+        assert_eq!((one.group.count, one.programs.len()), (20, 2));
+        assert_eq!(one.stack, [frame("start", Some(7)), frame("spawn", None)]);
+        let said = one.lines_evidence(&context).expect("two lines").value;
+        assert_eq!(said, "start (server:7) 8, start (server:8) 7");
     }
 
     /// On a machine that was slower at first, 32 MiB more seemed to cost a fork nothing, and forks
