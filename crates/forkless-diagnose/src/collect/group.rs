@@ -55,6 +55,8 @@ pub(crate) struct Group {
     pub(crate) hugetlb: Stream,
     pub(crate) page_tables: Stream,
     pub(crate) child_faults: u64,
+    /// Creations whose child's exec failed, and which executed nothing else.
+    pub(crate) exec_failed: u64,
     pub(crate) still_running: u64,
     /// Creations for which other threads of the caller waited.
     pub(crate) stalling: u64,
@@ -99,6 +101,7 @@ impl Group {
             self.page_tables.add(creation.memory.page_tables as f64);
         }
         self.child_faults += creation.child_copied + creation.child_reused;
+        self.exec_failed += u64::from(creation.exec_errno.is_some() && !creation.execed());
         self.stalling += u64::from(creation.stalled > 0);
         self.stalled += creation.stalled;
         self.most_stalled = self.most_stalled.max(creation.stalled);
@@ -132,6 +135,7 @@ impl Group {
             mine.merge(theirs);
         }
         self.child_faults += other.child_faults;
+        self.exec_failed += other.exec_failed;
         self.still_running += other.still_running;
         self.stalling += other.stalling;
         self.stalled += other.stalled;

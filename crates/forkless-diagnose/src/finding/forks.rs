@@ -346,23 +346,54 @@ fn library_site(stack: &[Frame]) -> Option<&Frame> {
     stack.iter().find(|frame| !frame.is_of_c_library() && !frame.is_of_script())
 }
 
-/// The program's forks at the library's call site of these: those that exec, and the others.
-fn siblings(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
-    let of_these = (merged.group.count, 0);
-    let Some(site) = library_site(&merged.stack) else { return of_these };
-    // Forks from before the program had so much memory are none of the library's.
-    let others = context.groups.iter().filter(|((place, _), group)| {
-        merged.programs.contains(&place.program()) && group.anon.mean >= reach::speculated_from() as f64
-    });
-    let sums = others.filter(|((place, _), _)| library_site(&context.stack(place)) == Some(site)).fold(
-        (0, 0),
-        |(execs, alone), ((_, outcome), group)| match outcome {
-            Outcome::ForkThenExec => (execs + group.count, alone),
-            Outcome::ForkAlone => (execs, alone + group.count),
-            _ => (execs, alone),
-        },
-    );
-    (sums.0.max(of_these.0), sums.1)
+/// Children of one call site of the library's.
+#[derive(Default)]
+struct Children {
+    execute: u64,
+    /// Those whose exec fails.
+    fail: u64,
+    /// Those that work.
+    work: u64,
+}
+
+impl Children {
+    fn add(&mut self, outcome: Outcome, group: &Group) {
+        match outcome {
+            Outcome::ForkThenExec => {
+                self.execute += group.count - group.exec_failed;
+                self.fail += group.exec_failed;
+            }
+            Outcome::ForkAlone => self.work += group.count,
+            Outcome::Shared | Outcome::Speculated => {}
+        }
+    }
+
+    /// The share of those that are to execute a program which the library speculates to their end.
+    /// A child whose exec fails is undone, and its site does not pause (`Said::Tries` of
+    /// forkless-speculate).
+    fn speculated(&self) -> f64 {
+        let all = self.execute + self.fail;
+        reach::speculated_share(all, self.work) * self.execute as f64 / all.max(1) as f64
+    }
+}
+
+/// The program's children of the library's call site of these forks.
+fn siblings(context: &Context<'_>, merged: &Merged) -> Children {
+    let mut children = Children::default();
+    if let Some(site) = library_site(&merged.stack) {
+        // Forks from before the program had so much memory are none of the library's.
+        let others = context.groups.iter().filter(|((place, _), group)| {
+            merged.programs.contains(&place.program())
+                && group.anon.mean >= reach::speculated_from() as f64
+                && library_site(&context.stack(place)) == Some(site)
+        });
+        others.for_each(|((_, outcome), group)| children.add(*outcome, group));
+    }
+    if children.execute + children.fail < merged.group.count {
+        (children.execute, children.fail) = (0, 0);
+        children.add(Outcome::ForkThenExec, &merged.group);
+    }
+    children
 }
 
 /// The share of these forks that the preloaded library speculates, or why it does none any good.
@@ -374,9 +405,13 @@ fn speculated(context: &Context<'_>, merged: &Merged, teardown: Estimate) -> Res
     // A speculation has no copy that the exec takes down.
     let exec = if group.exec.count() > 0 { group.exec.median() } else { teardown };
     reach::too_slow(group.child.least().map(|ns| ns - exec.high), group.child.count())?;
-    let (execs, alone) = siblings(context, merged);
-    let share = reach::speculated_share(execs, alone);
-    if share < LEAST { Err(Obstacle::SeldomExecs(execs, execs + alone)) } else { Ok(share) }
+    let children = siblings(context, merged);
+    let share = children.speculated();
+    if share < LEAST {
+        let Children { execute, fail, work } = children;
+        return Err(Obstacle::SeldomExecs(execute, execute + fail + work));
+    }
+    Ok(share)
 }
 
 /// What is saved of a fork if only a share of them is speculated: at least nothing.
@@ -442,7 +477,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         "under the preloaded library",
         match &speculated {
             Ok(share) => format!(
-                "{:.0} % speculated, {} each in the caller (predicted)",
+                "{:.0} % commit, {} each in the caller (predicted)",
                 share * 100.0,
                 time(price.in_caller.mid)
             ),
@@ -629,10 +664,14 @@ mod tests {
     }
 
     fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
         group.anon.add(anon_bytes);
+        findings_of(model, group)
+    }
+
+    fn findings_of(model: &CostModel, group: Group) -> Vec<Finding> {
+        let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
         let groups = HashMap::from([((site, Outcome::ForkThenExec), group)]);
         let context = Context {
             collected: &Collected::new(),
@@ -795,24 +834,29 @@ mod tests {
             (0..3).for_each(|_| group.exec.add(exec));
             group
         };
-        let obstacle = |exec| {
-            let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
-            let groups = HashMap::from([((site, Outcome::ForkThenExec), group(exec))]);
-            let context = Context {
-                collected: &Collected::new(),
-                groups: &groups,
-                namesakes: &HashMap::new(),
-                starters: &Starters::default(),
-                model: &model(),
-                everywhere: &Everywhere::default(),
-                command: None,
-                thresholds: Thresholds::default(),
-                window_ns: 60e9,
-            };
-            find(&context)[0].obstacle.clone()
-        };
+        let obstacle = |exec| findings_of(&model(), group(exec))[0].obstacle.clone();
         assert_eq!(obstacle(190e6), None);
         assert_eq!(obstacle(10e6), Some(Obstacle::Slow(197_000_000)));
+    }
+
+    /// A server that asks for an absent program: the fork of a child whose exec fails is made
+    /// again.
+    #[test]
+    fn a_child_whose_exec_fails_is_not_spared() {
+        let finding = |exec_failed| {
+            let mut group = Group { count: 30, exec_failed, ..Group::default() };
+            group.anon.add(f64::from(256 << 20));
+            group.caller.add(20e6);
+            findings_of(&model(), group).remove(0)
+        };
+        let under_library = |finding: &Finding| {
+            let said = finding.evidence.iter().find(|said| said.what.contains("preloaded"));
+            said.expect("it is told").value.clone()
+        };
+        let (all, most, few) = (finding(0), finding(3), finding(20));
+        assert!(under_library(&all).starts_with("100 % commit"), "{}", under_library(&all));
+        assert!(under_library(&most).starts_with("90 % commit"), "{}", under_library(&most));
+        assert_eq!(few.obstacle, Some(Obstacle::SeldomExecs(10, 30)));
     }
 
     #[test]
