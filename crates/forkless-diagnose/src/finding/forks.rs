@@ -644,6 +644,28 @@ mod tests {
     use crate::program::KnownProgram;
     use crate::reach::Everywhere;
 
+    type Groups = HashMap<(Place, Outcome), Group>;
+
+    /// Looks at what a watch of a minute has collected.
+    fn look<T>(
+        collected: &Collected,
+        groups: &Groups,
+        model: &CostModel,
+        at: impl FnOnce(&Context<'_>) -> T,
+    ) -> T {
+        at(&Context {
+            collected,
+            groups,
+            namesakes: &crate::finding::namesakes(collected),
+            starters: &Starters::default(),
+            model,
+            everywhere: &Everywhere::default(),
+            command: None,
+            thresholds: Thresholds::default(),
+            window_ns: 60e9,
+        })
+    }
+
     fn exact(ns: f64) -> Estimate {
         Estimate { low: ns, mid: ns, high: ns }
     }
@@ -673,18 +695,7 @@ mod tests {
     fn findings_of(model: &CostModel, group: Group) -> Vec<Finding> {
         let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
         let groups = HashMap::from([((site, Outcome::ForkThenExec), group)]);
-        let context = Context {
-            collected: &Collected::new(),
-            groups: &groups,
-            namesakes: &HashMap::new(),
-            starters: &Starters::default(),
-            model,
-            everywhere: &Everywhere::default(),
-            command: None,
-            thresholds: Thresholds::default(),
-            window_ns: 60e9,
-        };
-        find(&context)
+        look(&Collected::new(), &groups, model, find)
     }
 
     /// All faults of a shell's hundred subshells and one program were charged to the program: 1.7
@@ -699,24 +710,15 @@ mod tests {
         ]);
         let mut collected = Collected::new();
         collected.faults.insert(1, (500, 1000));
-        let context = Context {
-            collected: &collected,
-            groups: &groups,
-            namesakes: &HashMap::new(),
-            starters: &Starters::default(),
-            model: &CostModel::default(),
-            everywhere: &Everywhere::default(),
-            command: None,
-            thresholds: Thresholds::default(),
-            window_ns: 60e9,
-        };
-        let of = |outcome| {
-            merge(&context, outcome).iter().map(|merged| faults(&context, merged)).collect::<Vec<_>>()
-        };
-        let said = |outcome| faults_evidence(&context, &merge(&context, outcome)[0]).map(|said| said.value);
-        assert_eq!(said(Outcome::ForkThenExec).as_deref(), Some("5 copied a page, 10 reused it"));
-        assert_eq!(of(Outcome::ForkThenExec), [(5, 10)]);
-        assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
+        look(&collected, &groups, &CostModel::default(), |context| {
+            let of = |outcome| {
+                merge(context, outcome).iter().map(|merged| faults(context, merged)).collect::<Vec<_>>()
+            };
+            assert_eq!(of(Outcome::ForkThenExec), [(5, 10)]);
+            assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
+            let said = faults_evidence(context, &merge(context, Outcome::ForkThenExec)[0]);
+            assert_eq!(said.expect("they were counted").value, "5 copied a page, 10 reused it");
+        });
     }
 
     /// Subshells live for a millisecond. Some of a script's hundred forks had no name and no stack,
@@ -750,19 +752,8 @@ mod tests {
             ..Frame::default()
         };
         collected.stacks.insert(site(1), vec![(vec![frame], 1)]);
-        let namesakes = crate::finding::namesakes(&collected);
-        let context = Context {
-            collected: &collected,
-            groups: &groups,
-            namesakes: &namesakes,
-            starters: &Starters::default(),
-            model: &CostModel::default(),
-            everywhere: &Everywhere::default(),
-            command: None,
-            thresholds: Thresholds::default(),
-            window_ns: 60e9,
-        };
-        let mut found = merge(&context, Outcome::ForkThenExec);
+        let merge_execs = |context: &Context<'_>| merge(context, Outcome::ForkThenExec);
+        let mut found = look(&collected, &groups, &CostModel::default(), merge_execs);
         found.sort_by_key(|merged| merged.group.count);
         let counts: Vec<_> =
             found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.programs.len())).collect();
@@ -794,23 +785,14 @@ mod tests {
         for pid in [1, 2] {
             collected.stacks.insert(site(pid), vec![(vec![frame("spawn", None)], 1)]);
         }
-        let context = Context {
-            collected: &collected,
-            groups: &groups,
-            namesakes: &HashMap::new(),
-            starters: &Starters::default(),
-            model: &CostModel::default(),
-            everywhere: &Everywhere::default(),
-            command: None,
-            thresholds: Thresholds::default(),
-            window_ns: 60e9,
-        };
-        let found = merge(&context, Outcome::ForkThenExec);
-        let [one] = found.as_slice() else { panic!("{} findings", found.len()) };
-        assert_eq!((one.group.count, one.programs.len()), (20, 2));
-        assert_eq!(one.stack, [frame("start", Some(7)), frame("spawn", None)]);
-        let said = one.lines_evidence(&context).expect("two lines").value;
-        assert_eq!(said, "start (server:7) 8, start (server:8) 7");
+        look(&collected, &groups, &CostModel::default(), |context| {
+            let found = merge(context, Outcome::ForkThenExec);
+            let [one] = found.as_slice() else { panic!("{} findings", found.len()) };
+            assert_eq!((one.group.count, one.programs.len()), (20, 2));
+            assert_eq!(one.stack, [frame("start", Some(7)), frame("spawn", None)]);
+            let said = one.lines_evidence(context).expect("two lines").value;
+            assert_eq!(said, "start (server:7) 8, start (server:8) 7");
+        });
     }
 
     /// On a machine that was slower at first, 32 MiB more seemed to cost a fork nothing, and forks
