@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, label, living, mib, place_in,
-    time,
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, label, lines_evidence,
+    living, mib, place_in, time,
 };
 use crate::collect::{Group, LineCounts, Outcome};
 use crate::creation::{Place, ProgramKey};
@@ -32,17 +32,10 @@ struct Merged {
 impl Merged {
     /// The user's lines, if there are several, or why there is none.
     fn lines_evidence(&self, context: &Context<'_>) -> Option<Evidence> {
-        let lines = self.group.lines.each();
-        if lines.len() > 1 {
-            let all = lines.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
-            return Some(evidence("lines of the user's code, by readings", all.join(", ")));
+        if !self.group.lines.each().is_empty() {
+            return lines_evidence(&self.group.lines, "readings");
         }
-        let sampled = if lines.is_empty() { self.sampled.each() } else { Vec::new() };
-        if sampled.len() > 1 {
-            let all = sampled.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
-            return Some(evidence("lines of the user's code, by samples", all.join(", ")));
-        }
-        if lines.is_empty() { unread_evidence(context, &self.programs) } else { None }
+        lines_evidence(&self.sampled, "samples").or_else(|| unread_evidence(context, &self.programs))
     }
 
     fn unplaced_evidence(&self) -> Option<Evidence> {
@@ -638,33 +631,10 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::{Collected, Starters};
-    use crate::finding::Thresholds;
+    use crate::collect::Collected;
+    use crate::finding::look;
     use crate::model::CostModel;
     use crate::program::KnownProgram;
-    use crate::reach::Everywhere;
-
-    type Groups = HashMap<(Place, Outcome), Group>;
-
-    /// Looks at what a watch of a minute has collected.
-    fn look<T>(
-        collected: &Collected,
-        groups: &Groups,
-        model: &CostModel,
-        at: impl FnOnce(&Context<'_>) -> T,
-    ) -> T {
-        at(&Context {
-            collected,
-            groups,
-            namesakes: &crate::finding::namesakes(collected),
-            starters: &Starters::default(),
-            model,
-            everywhere: &Everywhere::default(),
-            command: None,
-            thresholds: Thresholds::default(),
-            window_ns: 60e9,
-        })
-    }
 
     fn exact(ns: f64) -> Estimate {
         Estimate { low: ns, mid: ns, high: ns }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::collect::{Collected, Group, Outcome, Starters};
+use crate::collect::{Collected, Group, LineCounts, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::model::{CostModel, Speculation};
@@ -420,8 +420,36 @@ impl Context<'_> {
     }
 }
 
+/// Looks at what a watch of a minute has collected.
+#[cfg(test)]
+fn look<T>(
+    collected: &Collected,
+    groups: &HashMap<(Place, Outcome), Group>,
+    model: &CostModel,
+    at: impl FnOnce(&Context<'_>) -> T,
+) -> T {
+    at(&Context {
+        collected,
+        groups,
+        namesakes: &namesakes(collected),
+        starters: &crate::collect::Starters::default(),
+        model,
+        everywhere: &Everywhere::default(),
+        command: None,
+        thresholds: Thresholds::default(),
+        window_ns: 60e9,
+    })
+}
+
 pub(crate) fn evidence(what: &str, value: impl Into<String>) -> Evidence {
     Evidence { what: what.to_owned(), value: value.into() }
+}
+
+/// The user's lines, if there are several, by readings or by samples.
+fn lines_evidence(lines: &LineCounts, by: &str) -> Option<Evidence> {
+    let lines = lines.each();
+    let all = lines.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
+    (all.len() > 1).then(|| evidence(&format!("lines of the user's code, by {by}"), all.join(", ")))
 }
 
 pub(crate) fn mib(bytes: f64) -> String {

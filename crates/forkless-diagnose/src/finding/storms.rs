@@ -1,8 +1,8 @@
 //! Many short programs that a script, xargs, find or make starts one by one. Only starters with a
 //! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
 
-use super::{Context, Cost, Finding, FindingKind, evidence, time};
-use crate::collect::{Outcome, Starter};
+use super::{Context, Cost, Finding, FindingKind, evidence, lines_evidence, time};
+use crate::collect::{LineCounts, Outcome, Starter};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::program::ProcessName;
@@ -207,6 +207,8 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     if let Some(exec) = starter.mean_exec_ns() {
         list.push(evidence("of it the exec (measured)", time(exec)));
     }
+    let (call_site, lines) = place(context, &process.name);
+    list.extend(lines_evidence(&lines, "readings"));
     Some(Finding {
         title: format!(
             "{} starts {programs} short programs, {:.1} a second: {}",
@@ -214,7 +216,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             context.per_second(programs),
             names.join(", ")
         ),
-        call_site: place(context, &process.name),
+        call_site,
         cost: Cost {
             caller_ns: Some(caller_ns),
             child_ns: Some(child_ns),
@@ -233,21 +235,65 @@ fn exact(ns: f64) -> Estimate {
     Estimate { low: ns, mid: ns, high: ns }
 }
 
-/// The most frequent place from which a program of this name starts others.
-fn place(context: &Context<'_>, name: &str) -> Vec<Frame> {
+/// The most frequent place from which a program of this name starts others, below the user's line
+/// that was read most often, and the lines of all its places. Each subshell of a script is a
+/// process.
+fn place(context: &Context<'_>, name: &str) -> (Vec<Frame>, LineCounts) {
     let of_name = |program: ProgramKey| {
         context.collected.programs.name(program).is_some_and(|process| process.name == name)
     };
-    let places = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
-    places
-        .filter(|((site, _), _)| of_name(site.program()))
-        .max_by_key(|((site, _), group)| (group.count, *site))
-        .map_or_else(Vec::new, |((site, _), _)| context.stack(site))
+    let places = || {
+        let starts = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
+        starts.filter(|((site, _), _)| of_name(site.program()))
+    };
+    let mut lines = LineCounts::default();
+    places().for_each(|(_, group)| lines.merge(&group.lines));
+    let most = places().max_by_key(|((site, _), group)| (group.count, *site));
+    let native = most.map_or_else(Vec::new, |((site, _), _)| context.stack(site));
+    ([lines.most(), &native].concat(), lines)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::collect::{Collected, Group};
+    use crate::creation::Place;
+    use crate::event::{Event, SeenProgram};
+    use crate::finding::look;
+    use crate::model::CostModel;
+    use crate::program::KnownProgram;
+
+    /// A configure script was found at an address of dash's.
+    #[test]
+    fn the_place_of_a_storm_is_the_users_line() {
+        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+        let frame = |function: &str, line| {
+            let (function, module) = (Some(function.to_owned()), "/srv/configure".to_owned());
+            Frame { function, module, line, ..Frame::default() }
+        };
+        let starts = |count, line| {
+            let mut group = Group { count, ..Group::default() };
+            group.lines.add(&[frame("check", Some(line))], count);
+            group
+        };
+        let mut collected = Collected::new();
+        for (pid, name) in [(1, "configure"), (2, "configure"), (3, "other")] {
+            let known = KnownProgram { comm: name.into(), ..KnownProgram::default() };
+            collected.event(Event::Program(SeenProgram { key: site(pid).program(), known, cut: false }));
+            collected.stacks.insert(site(pid), vec![(vec![frame("fork", None)], 1)]);
+        }
+        let groups = HashMap::from([
+            ((site(1), Outcome::ForkThenExec), starts(9, 7)),
+            ((site(2), Outcome::ForkThenExec), starts(20, 8)),
+            ((site(3), Outcome::ForkThenExec), starts(50, 9)),
+        ]);
+        let (stack, lines) =
+            look(&collected, &groups, &CostModel::default(), |context| place(context, "configure"));
+        assert_eq!(stack, [frame("check", Some(8)), frame("fork", None)]);
+        assert_eq!(lines.each().len(), 2);
+    }
 
     fn process(exe: &str, line: &[&str]) -> ProcessName {
         ProcessName {
