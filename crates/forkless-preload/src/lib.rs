@@ -48,6 +48,7 @@ mod memory_owner;
 mod namespace;
 mod next;
 mod objects;
+mod patience;
 mod proc;
 mod reserve;
 mod rt;

@@ -19,6 +19,7 @@ use core::sync::atomic::{
 
 use forkless_sys::{mm, process, sched};
 
+use crate::patience::Patience;
 use crate::uninterrupted::uninterrupted;
 use crate::{namespace, reserve};
 
@@ -51,12 +52,8 @@ pub(crate) fn mark() -> bool {
 fn mark_first() -> bool {
     if MARKING.swap(true, Acquire) {
         // Another thread was first. In a copy made meanwhile that thread is not there.
-        const PATIENCE: usize = 1000;
-        let mut turns = 0;
-        while known().is_none() && turns < PATIENCE {
-            sched::yield_now();
-            turns += 1;
-        }
+        let mut patience = Patience::short(1000);
+        while known().is_none() && patience.turn() {}
         return known().is_some();
     }
     let Ok(at) = reserve::OWNER.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {

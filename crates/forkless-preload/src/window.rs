@@ -7,6 +7,8 @@ use forkless_speculate::window::{Threads, Window};
 use forkless_sys::{process, sched};
 
 #[cfg(target_arch = "x86_64")]
+use crate::patience::Patience;
+#[cfg(target_arch = "x86_64")]
 use crate::{config, filters, memory_owner, speculation};
 
 #[cfg(target_arch = "x86_64")]
@@ -115,7 +117,8 @@ pub(crate) fn begin() {
 /// Opens the window of a speculation, which has closed it after an earlier child.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn open() -> Result<(), Busy> {
-    WINDOW.open(&OurThreads)
+    let mut patience = Patience::short(1000);
+    WINDOW.open(&OurThreads, || patience.turn())
 }
 
 /// All marks are taken back.

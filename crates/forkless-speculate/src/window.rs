@@ -141,16 +141,15 @@ impl<W: Word> Window<W> {
     }
 
     /// Opens the window: memory may be marked. Between [`Window::begin`] and [`Window::end`], where
-    /// it is closed; for each child of a speculation anew.
-    pub fn open(&self, threads: &impl Threads) -> Result<(), Busy> {
-        const PATIENCE: usize = 1000;
+    /// it is closed; for each child of a speculation anew. `turn` lets other threads run, and tells
+    /// whether to wait on for a move.
+    pub fn open(&self, threads: &impl Threads, mut turn: impl FnMut() -> bool) -> Result<(), Busy> {
         self.open.store(1);
-        let mut turns = 0;
-        while self.moves.load() != 0 && turns < PATIENCE {
-            threads.yield_now();
-            turns += 1;
+        let mut waits_on = true;
+        while self.moves.load() != 0 && waits_on {
+            waits_on = turn();
         }
-        if (self.plain.load() != 0 || turns == PATIENCE) && !threads.is_only_one() {
+        if (self.plain.load() != 0 || !waits_on) && !threads.is_only_one() {
             self.close();
             return Err(Busy);
         }
@@ -232,33 +231,33 @@ mod tests {
     fn a_plain_fork_under_way_makes_a_speculation_give_up() {
         let window = Window::new();
         window.begin_plain(&Only(false));
-        assert_eq!(window.open(&Only(false)), Err(Busy));
+        assert_eq!(window.open(&Only(false), || false), Err(Busy));
         window.end_plain();
-        assert_eq!(window.open(&Only(false)), Ok(()));
+        assert_eq!(window.open(&Only(false), || false), Ok(()));
     }
 
     #[test]
     fn what_a_jump_left_counted_is_ignored_by_the_only_thread() {
         let window = Window::new();
         window.begin_plain(&Only(true));
-        window.outside(&Only(true), || assert_eq!(window.open(&Only(true)), Ok(())));
+        window.outside(&Only(true), || assert_eq!(window.open(&Only(true), || false), Ok(())));
     }
 
     #[test]
     fn a_move_that_does_not_end_makes_a_speculation_give_up() {
         let window = Window::new();
-        let opened = window.outside(&Only(false), || window.open(&Only(false)));
+        let opened = window.outside(&Only(false), || window.open(&Only(false), || false));
         assert_eq!(opened, Err(Busy));
         // And the window is closed again, so the next one is not waited for.
-        assert_eq!(window.open(&Only(false)), Ok(()));
+        assert_eq!(window.open(&Only(false), || false), Ok(()));
     }
 
     #[test]
     fn a_copy_begins_with_a_closed_window() {
         let window = Window::new();
         window.begin_plain(&Only(false));
-        window.open(&Only(true)).expect("one thread");
+        window.open(&Only(true), || false).expect("one thread");
         window.reset();
-        assert_eq!(window.open(&Only(false)), Ok(()));
+        assert_eq!(window.open(&Only(false), || false), Ok(()));
     }
 }

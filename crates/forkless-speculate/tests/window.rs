@@ -44,6 +44,16 @@ impl Threads for Several {
     }
 }
 
+/// A thousand turns.
+fn turns() -> impl FnMut() -> bool {
+    let mut left = 1000;
+    move || {
+        thread::yield_now();
+        left -= 1;
+        left > 0
+    }
+}
+
 /// A window, and how many threads are in the midst of each kind of work.
 struct Process {
     window: Window<Checked>,
@@ -81,7 +91,7 @@ impl Process {
     }
 
     fn make_a_child(&self) {
-        if self.window.open(&Several).is_ok() {
+        if self.window.open(&Several, turns()).is_ok() {
             self.has_child.store(1, SeqCst);
             assert_eq!(self.marked.fetch_add(1, SeqCst), 0, "two windows at once");
             self.meets(&self.plain, "a plain fork in the window");

@@ -21,6 +21,7 @@ use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, sched, time};
 use linux_raw_sys::general as k;
 
+use crate::patience::Patience;
 use crate::signals::{BLOCKED, SIGSYS};
 use crate::{memory_owner, rt, window};
 use forkless_speculate::retry::retry;
@@ -152,17 +153,18 @@ pub(crate) extern "C" fn prepare() {
 /// Takes a free slot. Waits, but not for ever: an owner may be waiting for the caller in a fork
 /// handler, or have left its fork by a jump.
 fn claim() -> Option<&'static ThreadSlot> {
-    const PATIENCE: usize = 20_000;
     let me = rt::thread_pointer();
-    for _ in 0..PATIENCE {
+    let mut patience = Patience::short(20_000);
+    loop {
         for slot in &state::get().slots {
             if slot.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
                 return Some(slot);
             }
         }
-        sched::yield_now();
+        if !patience.turn() {
+            return None;
+        }
     }
-    None
 }
 
 /// The calling thread's slot.
@@ -473,13 +475,8 @@ impl SigsysHandler {
     /// Lets threads go first that wait in [`SigsysHandler::keep_out`]: there may always be another
     /// thread that is armed.
     fn give_way(&self) {
-        const PATIENCE: usize = 1000;
-        for _ in 0..PATIENCE {
-            if self.waiting.load(Relaxed) == 0 {
-                break;
-            }
-            sched::yield_now();
-        }
+        let mut patience = Patience::short(1000);
+        while self.waiting.load(Relaxed) != 0 && patience.turn() {}
     }
 
     fn install(&self) -> OrPlain<()> {

@@ -18,6 +18,7 @@ use forkless_run::AbortKind;
 use forkless_sys::{clone, fd, futex, process, sched};
 use linux_raw_sys::general as k;
 
+use crate::patience::Patience;
 use crate::uninterrupted::uninterrupted;
 
 use super::{OrPlain, state};
@@ -33,14 +34,9 @@ static WITH_DESCRIPTORS: AtomicU32 = AtomicU32::new(0);
 #[cold]
 #[inline(never)]
 pub(crate) fn note_mq_notify() {
-    const PATIENCE: usize = 10_000;
     NOTIFIED.store(true, SeqCst);
-    for _ in 0..PATIENCE {
-        if WITH_DESCRIPTORS.load(SeqCst) == 0 {
-            break;
-        }
-        sched::yield_now();
-    }
+    let mut patience = Patience::long(10_000);
+    while WITH_DESCRIPTORS.load(SeqCst) != 0 && patience.turn() {}
 }
 
 /// A helper's life. It must stay in its place from [`start`](Helper::start) to
@@ -97,7 +93,6 @@ impl Helper {
     /// Waits until it has ended. Nothing of it is left then: a process that has become
     /// single-threaded meanwhile may do what only such a process may (`unshare`).
     pub(super) fn join(&self) {
-        const PATIENCE: usize = 10_000;
         loop {
             match self.alive.load(Acquire) {
                 0 => break,
@@ -108,12 +103,8 @@ impl Helper {
         }
         // The kernel has written the word while the thread was still counted.
         let (me, id) = (process::getpid(), self.id.load(Relaxed));
-        for _ in 0..PATIENCE {
-            if process::tgkill(me, id, 0).is_err() {
-                return;
-            }
-            sched::yield_now();
-        }
+        let mut patience = Patience::long(10_000);
+        while process::tgkill(me, id, 0).is_ok() && patience.turn() {}
     }
 }
 

@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "all of it is valid when zeroed")]
 
 use forkless_speculate::notes::{Locked, MOST, Note, Notes, Store};
-use forkless_sys::sched;
 
 use crate::lazy_mapping::LazyMapping;
 use crate::memory_owner;
+use crate::patience::Patience;
 use crate::reserve;
 use crate::speculation;
 use crate::uninterrupted::uninterrupted;
@@ -87,5 +87,7 @@ fn exclusive<T>(work: impl FnOnce(Locked<'_, Room>) -> T) -> Option<T> {
     if memory_owner::is_copy() && !speculation::speculating() {
         memory_owner::take_over();
     }
-    NOTES.exclusive(&Room, sched::yield_now, work)
+    // A process that shares this memory may be killed while it has the lock.
+    let mut patience = Patience::long(100_000);
+    NOTES.exclusive(&Room, || patience.turn(), work)
 }
