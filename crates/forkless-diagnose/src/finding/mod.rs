@@ -185,7 +185,7 @@ impl Finding {
 
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
-        let place = self.place().filter(|place| place.line.is_none())?;
+        let place = self.place().filter(|place| place.line.is_none() && !place.is_of_interpreter())?;
         if place.module.ends_with("/libjava.so") {
             let how =
                 "run java with -XX:+PreserveFramePointer, and jcmd PID Compiler.perfmap before the watch";

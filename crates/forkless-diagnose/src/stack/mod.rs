@@ -100,6 +100,29 @@ impl Frame {
         self.module.starts_with("/tmp/perf-") && self.module.ends_with(".map")
     }
 
+    /// Whether it is code of an interpreter: the line that is looked for is a script's.
+    pub(crate) fn is_of_interpreter(&self) -> bool {
+        const NAMES: [&str; 14] = [
+            "bash",
+            "dash",
+            "libnode",
+            "libperl",
+            "libphp",
+            "libpython",
+            "libruby",
+            "node",
+            "perl",
+            "php",
+            "php-cgi",
+            "php-fpm",
+            "python",
+            "ruby",
+        ];
+        let file = self.module.rsplit('/').next().unwrap_or_default();
+        let name = file.split(".so").next().unwrap_or_default();
+        NAMES.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || ".-".contains(c)))
+    }
+
     /// Whether it is code of a shared library.
     pub(crate) fn is_of_shared_library(&self) -> bool {
         let file = self.module.rsplit('/').next().unwrap_or_default();
@@ -575,6 +598,18 @@ mod tests {
         ];
         for frame in of_the_user {
             assert!(!frame.is_of_library(), "{frame}");
+        }
+    }
+
+    #[test]
+    fn interpreters_are_known_whatever_their_version() {
+        let is_one = |module: &str| Frame { module: module.into(), ..Frame::default() }.is_of_interpreter();
+        for module in ["/usr/bin/dash", "/usr/bin/python3.11", "/usr/lib/libruby-3.1.so.3.1.2", "php-fpm8.2"]
+        {
+            assert!(is_one(module), "{module}");
+        }
+        for module in ["/srv/dashboard", "/srv/node_exporter", "/srv/libapp.so", ""] {
+            assert!(!is_one(module), "{module}");
         }
     }
 
