@@ -1,5 +1,5 @@
-//! The measuring crates compile for systems other than Linux, and the preloaded library for the
-//! other architecture. Nothing is linked or run.
+//! The command compiles for musl, the measuring crates for systems other than Linux, and the
+//! preloaded library for the other architecture. Nothing is linked or run.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,6 +28,10 @@ const ARCHITECTURE: [Target; 1] = [Target {
     arguments: &["--profile=preload", "--package=forkless-preload"],
 }];
 
+/// musl's archive is a part of a release. Constants and fields of the libc crate differ.
+const C_LIBRARY: [Target; 1] =
+    [Target { name: "x86_64-unknown-linux-musl", arguments: &["--package=forkless-cli"] }];
+
 /// The command, for FreeBSD and macOS.
 pub(crate) fn systems() -> Result<String> {
     compile(SYSTEMS)
@@ -36,6 +40,11 @@ pub(crate) fn systems() -> Result<String> {
 /// The preloaded library, for the architecture that is not this one's.
 pub(crate) fn architecture() -> Result<String> {
     compile(ARCHITECTURE)
+}
+
+/// The command, for the C library that is not this one's.
+pub(crate) fn c_library() -> Result<String> {
+    compile(C_LIBRARY)
 }
 
 /// Compiles for every target whose standard library is installed.

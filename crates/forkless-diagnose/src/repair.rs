@@ -24,6 +24,9 @@ use serde::Serialize;
 
 use crate::procfs::{self, PageKinds};
 
+/// include/uapi/asm-generic/mman-common.h. The libc crate has it for glibc alone.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// How gently to repair.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RepairOptions {
@@ -343,7 +346,7 @@ fn collapse_each(pidfd: &OwnedFd, ranges: &[libc::iovec]) -> io::Result<u64> {
             pidfd.as_raw_fd(),
             ranges.as_ptr(),
             ranges.len(),
-            libc::MADV_COLLAPSE,
+            MADV_COLLAPSE,
             0u32,
         )
     };

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
+use linux_raw_sys::general::MADV_COLLAPSE;
+
 use crate::error::Error;
 use crate::page_kinds::Pages;
 
@@ -67,7 +69,7 @@ pub(super) fn huge_bytes(first: u64, end: u64) -> Option<u64> {
 /// The range is a mapping of the caller's own.
 pub(super) unsafe fn collapse(start: NonNull<u8>, length: usize) -> bool {
     // SAFETY: the caller owns the range; collapsing changes the pages behind it, not its content.
-    unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_COLLAPSE) == 0 }
+    unsafe { libc::madvise(start.as_ptr().cast(), length, MADV_COLLAPSE as i32) == 0 }
 }
 
 /// The calling thread, and what comes of it.

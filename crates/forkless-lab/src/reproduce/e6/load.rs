@@ -316,7 +316,9 @@ fn distance(uniform: f64, rate: f64) -> u64 {
 
 /// Real-time priority, and timers without slack, for this thread; as far as that is permitted.
 fn take_priority() {
-    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: numbers alone, more of them with musl.
+    let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
+    priority.sched_priority = 1;
     // SAFETY: 0 is the calling thread; the structure is read.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const priority) };
     // SAFETY: takes a number of nanoseconds.
