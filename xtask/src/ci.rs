@@ -47,7 +47,7 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("msrv of the libraries", 900, Work::Check(msrv::libraries)),
     ("other systems", 900, Work::Check(elsewhere::systems)),
     ("other architecture", 900, Work::Check(elsewhere::architecture)),
-    ("other C library", 900, Work::Check(elsewhere::c_library)),
+    ("other targets of a release", 900, Work::Check(elsewhere::release)),
     (
         "clippy",
         1800,

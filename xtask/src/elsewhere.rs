@@ -1,5 +1,5 @@
-//! The command compiles for musl, the measuring crates for systems other than Linux, and the
-//! preloaded library for the other architecture. Nothing is linked or run.
+//! The command compiles for the other targets of a release, the measuring crates for systems other
+//! than Linux, and the preloaded library for the other architecture. Nothing is linked or run.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,9 +28,11 @@ const ARCHITECTURE: [Target; 1] = [Target {
     arguments: &["--profile=preload", "--package=forkless-preload"],
 }];
 
-/// musl's archive is a part of a release. Constants and fields of the libc crate differ.
-const C_LIBRARY: [Target; 1] =
-    [Target { name: "x86_64-unknown-linux-musl", arguments: &["--package=forkless-cli"] }];
+/// Constants and fields of the libc crate differ, and code is left out.
+const RELEASE: [Target; 2] = [
+    Target { name: "x86_64-unknown-linux-musl", arguments: &["--package=forkless-cli"] },
+    Target { name: "aarch64-unknown-linux-gnu", arguments: &["--package=forkless-cli"] },
+];
 
 /// The command, for FreeBSD and macOS.
 pub(crate) fn systems() -> Result<String> {
@@ -42,9 +44,9 @@ pub(crate) fn architecture() -> Result<String> {
     compile(ARCHITECTURE)
 }
 
-/// The command, for the C library that is not this one's.
-pub(crate) fn c_library() -> Result<String> {
-    compile(C_LIBRARY)
+/// The command, for what a release has besides this machine's target.
+pub(crate) fn release() -> Result<String> {
+    compile(RELEASE)
 }
 
 /// Compiles for every target whose standard library is installed.

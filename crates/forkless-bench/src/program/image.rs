@@ -82,11 +82,11 @@ fn first_code(name: u32) -> Vec<u8> {
     // x0 = x0 - 16
     const LESS_16: u32 = 0xd100_0000 | 16 << 10;
     const SVC: u32 = 0xd400_0001;
-    let words = [
-        [movz(8, 113), movz(0, 1), BUFFER, SVC].as_slice(), // clock_gettime
+    let words: [&[u32]; 4] = [
+        &[movz(8, 113), movz(0, 1), BUFFER, SVC], // clock_gettime
         &[movz(8, 56), CURRENT, movz(1, name), movk16(1, name), movz(2, 1), movz(3, 0), SVC], // openat
-        &[movz(8, 64), BUFFER, movz(2, 16), SVC],           // write
-        &[LESS_16, movz(8, 93), SVC],                       // exit
+        &[movz(8, 64), BUFFER, movz(2, 16), SVC], // write
+        &[LESS_16, movz(8, 93), SVC],             // exit
     ];
     words.concat().into_iter().flat_map(u32::to_le_bytes).collect()
 }
