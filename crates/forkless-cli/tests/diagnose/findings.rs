@@ -66,7 +66,7 @@ fn nothing(report: &Value) {
 #[track_caller]
 fn starts_again(finding: &Value, before: &str, arguments: &str) {
     let program = crate::support::known_problem().expect("checked before").to_string_lossy();
-    assert_eq!(finding["command"], format!("{before}{program} {arguments}"));
+    assert_eq!(finding["command"], format!("{before}{program} {arguments}"), "{finding:#}");
 }
 
 fn full_forks() {
