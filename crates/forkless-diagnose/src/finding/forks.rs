@@ -361,9 +361,8 @@ impl Children {
         }
     }
 
-    /// The share of those that are to execute a program which the library speculates to their end.
-    /// A child whose exec fails is undone, and its site does not pause (`Said::Tries` of
-    /// forkless-speculate).
+    /// The share of the forks for a program that commit under the library. A child whose exec fails
+    /// is undone, and its site does not pause (`Said::Tries` of forkless-speculate).
     fn speculated(&self) -> f64 {
         let all = self.execute + self.fail;
         reach::speculated_share(all, self.work) * self.execute as f64 / all.max(1) as f64
