@@ -16,8 +16,6 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
 out=$target/glibc
-tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-trixie}
-mirror=${FORKLESS_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
 die() { # CODE MESSAGE
 	echo "glibc: $2" >&2
@@ -34,23 +32,12 @@ case ${1-} in
 	exit 0
 	;;
 esac
-[ "$(id -u)" = 0 ] || die 3 "chroot needs root"
-for program in debootstrap chroot unshare; do
-	command -v "$program" >/dev/null || die 3 "$program is missing: apt-get install debootstrap"
-done
+# shellcheck source=tests/glibc/tree.sh
+. "$(dirname "$0")/tree.sh"
 forkless=$target/release/forkless
 [ -x "$forkless" ] || die 3 "$forkless is missing: ./x build"
 
-# A tree that was interrupted has no such file.
-if [ ! -e "$tree/complete" ]; then
-	echo "glibc: making a Debian 13 in $tree" >&2
-	rm -rf "$tree"
-	mkdir -p "$tree"
-	debootstrap --variant=minbase trixie "$tree/root" "$mirror" >"$tree/log" 2>&1 ||
-		die 3 "debootstrap failed: see $tree/log"
-	touch "$tree/complete"
-fi
-
+make_tree
 mkdir -p "$out"
 # Files of the same names from another time must not be taken for these.
 rm -f "$out/here.json" "$out/trixie.json" "$out/compare.md"
@@ -59,25 +46,16 @@ version() { # PREFIX...
 	"$@" /bin/sh -c 'ldd --version | head -n1'
 }
 
-# Runs a command in the tree, which sees this machine's /dev, /proc and /sys, the command, and the
-# directory of the results.
+# Runs a command in the tree, which sees the command and the directory of the results.
 within() {
-	unshare --mount --propagation private /bin/bash -euc '
-		root=$1 forkless=$2 out=$3
-		shift 3
-		for name in dev proc sys; do mount --rbind "/$name" "$root/$name"; done
-		mkdir -p "$root/opt/forkless" "$root/opt/out"
-		mount --bind "$forkless" "$root/opt/forkless"
-		mount --bind "$out" "$root/opt/out"
-		exec chroot "$root" "$@"' within "$tree/root" "$(dirname "$forkless")" "$(cd "$out" && pwd)" "$@"
+	mkdir -p "$tree/root/opt/forkless" "$tree/root/opt/out"
+	in_tree "$(dirname "$forkless")" /opt/forkless "$(cd "$out" && pwd)" /opt/out -- "$@"
 }
 
 echo "here:   $(version env)"
 echo "trixie: $(version within)"
 "$forkless" bench spawn --no-save --json "$out/here.json" "$@" || die 1 "the measurement here failed"
-# A clean environment: variables of this machine may name directories that the tree lacks.
-within /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root TMPDIR=/tmp LC_ALL=C.UTF-8 \
-	/opt/forkless/forkless bench spawn --no-save --json /opt/out/trixie.json "$@" ||
+within /opt/forkless/forkless bench spawn --no-save --json /opt/out/trixie.json "$@" ||
 	die 1 "the measurement in the tree failed"
 "$forkless" compare "$out/here.json" "$out/trixie.json" --relative --markdown >"$out/compare.md"
 cat "$out/compare.md"

@@ -114,9 +114,10 @@ pub(crate) fn is_glibc() -> bool {
     VERSION.get().is_some()
 }
 
-/// Whether this libc's `system` and `popen` tell the shell where its options end: glibc from 2.38
-/// on (bug 27143).
-pub(crate) fn ends_options() -> bool {
+/// Whether this libc is glibc from 2.38 on. Its `system` and `popen` tell the shell where its
+/// options end (bug 27143), and its `posix_spawn` leaves the handlers to the kernel, by
+/// `CLONE_CLEAR_SIGHAND`.
+pub(crate) fn is_glibc_2_38() -> bool {
     let Some(version) = VERSION.get() else { return false };
     // SAFETY: a string of libc's.
     let version = unsafe { CStr::from_ptr(version()) }.to_bytes();

@@ -129,6 +129,8 @@ pub(crate) fn with_shell(shell: &Path, command: &[&str]) -> Command {
     let bind = r#"mount --bind "$0" /bin/sh && exec "$@""#;
     let mut all = plain("unshare".as_ref(), &["--mount", "--propagation=private", "sh", "-c", bind]);
     all.arg(shell).args(command).env("FORKLESS_LIBRARY", &*LIBRARY);
+    // bash complains of a locale that is not there, for every line. So it gets every line.
+    all.env("LC_ALL", "C");
     all
 }
 

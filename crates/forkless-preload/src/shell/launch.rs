@@ -12,7 +12,7 @@ use core::sync::atomic::{
 use forkless_child::{Action, Candidate, Exec, Launch, Report, Stack, start_suspended};
 use forkless_shell::EnvSlot;
 use forkless_sys::signal::{self, Disposition, SigSet};
-use forkless_sys::{CPtr, Errno, mm, process};
+use forkless_sys::{CPtr, Errno, clone, mm, process};
 
 use crate::{next, reserve};
 use forkless_speculate::retry::retry;
@@ -270,9 +270,13 @@ pub(super) fn reap(pid: i32) -> Option<i32> {
 }
 
 /// The signals of libc's own that its posix_spawn, and so its system and popen, leave ignored in
-/// the child. glibc leaves both of its two (sysdeps/unix/sysv/linux/spawni.c), musl those of its
-/// three that have a handler (src/process/posix_spawn.c).
+/// the child. glibc leaves both of its two, from 2.38 on only where clone3 is refused
+/// (sysdeps/unix/sysv/linux/spawni.c). musl leaves those of its three that have a handler
+/// (src/process/posix_spawn.c).
 pub(super) fn left_ignored() -> SigSet {
+    if next::is_glibc_2_38() && clone::clone3_allowed().is_ok() {
+        return SigSet::EMPTY;
+    }
     let glibc = next::is_glibc();
     let has_handler = |signal| matches!(signal::disposition(signal), Ok(Disposition::Handler(_)));
     let mut ignored = SigSet::EMPTY;

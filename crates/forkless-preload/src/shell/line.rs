@@ -113,7 +113,7 @@ fn with_shell(
     let (actions, n) = terms.first_actions();
     Process {
         path: c"/bin/sh",
-        argv: if next::ends_options() { argv.as_ptr() } else { plain.as_ptr() },
+        argv: if next::is_glibc_2_38() { argv.as_ptr() } else { plain.as_ptr() },
         envp: environ,
         files: &actions[..n],
         restore: terms.restore,

@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# A small Debian 13 (glibc 2.41) for the commands of this directory: $tree/root. Sourced by them. It
+# needs root, debootstrap, and once 60 MB of downloads.
+tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-trixie}
+mirror=${FORKLESS_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+
+[ "$(id -u)" = 0 ] || die 3 "chroot needs root"
+for program in debootstrap chroot unshare; do
+	command -v "$program" >/dev/null || die 3 "$program is missing: apt-get install debootstrap"
+done
+
+# Makes the tree, unless it is there.
+make_tree() {
+	# A tree that was interrupted has no such file.
+	if [ ! -e "$tree/complete" ]; then
+		echo "glibc: making a Debian 13 in $tree" >&2
+		rm -rf "$tree"
+		mkdir -p "$tree"
+		debootstrap --variant=minbase trixie "$tree/root" "$mirror" >"$tree/log" 2>&1 ||
+			die 3 "debootstrap failed: see $tree/log"
+		touch "$tree/complete"
+	fi
+}
+
+# Runs a command in the tree, which sees this machine's /dev and /sys, a /proc of its own, and each
+# DIRECTORY at PLACE. The environment is clean: variables of this machine may name directories that
+# the tree lacks.
+in_tree() { # [DIRECTORY PLACE]... -- COMMAND...
+	# shellcheck disable=SC2016  # the inner shell expands them
+	unshare --mount --propagation private --fork --pid /bin/bash -euc '
+		root=$1
+		shift
+		for name in dev sys; do mount --rbind "/$name" "$root/$name"; done
+		mount -t proc proc "$root/proc"
+		while [ "$1" != -- ]; do
+			mount --rbind "$1" "$root$2"
+			shift 2
+		done
+		shift
+		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp \
+			LC_ALL=C.UTF-8 "$@"' in_tree "$tree/root" "$@"
+}
