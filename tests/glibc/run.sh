@@ -40,7 +40,9 @@ fi
 # to a directory of its own: what it compiles is for another libc.
 target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
 library=$target/preload/libforkless_preload.so
+# Programs of other users write there, too.
 work=$(mktemp -d)
+chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
 (cd "$top" && cargo build --quiet --locked --profile preload --package forkless-preload &&
 	cargo build --quiet --locked --package forkless-cli) || die 3 "the build failed"

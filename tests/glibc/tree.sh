@@ -23,13 +23,15 @@ make_tree() {
 }
 
 # Runs a command in the tree, which sees this machine's /dev and /sys, a /proc of its own, and each
-# DIRECTORY at PLACE. The environment is clean: variables of this machine may name directories that
-# the tree lacks.
+# DIRECTORY at PLACE. The tree is the root of the mount namespace: in a chroot no namespace of users
+# may be made. The environment is clean: variables of this machine may name directories that the
+# tree lacks.
 in_tree() { # [DIRECTORY PLACE]... -- COMMAND...
-	# shellcheck disable=SC2016  # the inner shell expands them
+	# shellcheck disable=SC2016  # the inner shells expand them
 	unshare --mount --propagation private --fork --pid /bin/bash -euc '
 		root=$1
 		shift
+		mount --bind "$root" "$root"
 		for name in dev sys; do mount --rbind "/$name" "$root/$name"; done
 		mount -t proc proc "$root/proc"
 		while [ "$1" != -- ]; do
@@ -37,6 +39,8 @@ in_tree() { # [DIRECTORY PLACE]... -- COMMAND...
 			shift 2
 		done
 		shift
-		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp \
-			LC_ALL=C.UTF-8 "$@"' in_tree "$tree/root" "$@"
+		cd "$root"
+		pivot_root . mnt
+		exec chroot . /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp \
+			LC_ALL=C.UTF-8 /bin/sh -euc "umount -l /mnt; exec \"\$@\"" in_tree "$@"' in_tree "$tree/root" "$@"
 }
