@@ -49,6 +49,8 @@ pub(crate) struct Group {
     pub(crate) child: Times,
     /// The exec itself, which takes the copied page tables down.
     pub(crate) exec: Times,
+    /// What the quickest child did before its exec, nanoseconds, of those whose exec was timed.
+    pub(crate) least_before_exec: Option<u64>,
     pub(crate) anon: Stream,
     pub(crate) swap: Stream,
     pub(crate) resident: Stream,
@@ -85,11 +87,14 @@ impl Group {
             CreationKind::FullFork => creation.until_exec_ns.or(creation.lifetime_ns),
             _ => creation.until_exec_ns,
         };
+        let child_ns = child_ns.map(|ns| ns.saturating_sub(creation.copy_ns.unwrap_or(0)));
         if let Some(ns) = child_ns {
-            self.child.add(ns.saturating_sub(creation.copy_ns.unwrap_or(0)) as f64);
+            self.child.add(ns as f64);
         }
         if let Some(ns) = creation.exec_ns {
             self.exec.add(ns as f64);
+            let before = child_ns.map(|all| all.saturating_sub(ns));
+            self.least_before_exec = self.least_before_exec.into_iter().chain(before).min();
         }
         // Without BPF the memory is read from /proc, where the caller may be gone. Zero then means
         // unknown.
@@ -125,6 +130,8 @@ impl Group {
         ] {
             mine.merge(theirs);
         }
+        let least = self.least_before_exec.into_iter().chain(other.least_before_exec).min();
+        self.least_before_exec = least;
         for (mine, theirs) in [
             (&mut self.anon, &other.anon),
             (&mut self.swap, &other.swap),
