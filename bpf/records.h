@@ -74,6 +74,8 @@ struct creation {
 	/* write-protect faults of the child before its exec */
 	u64 child_copied;
 	u64 child_reused;
+	/* threads and processes that the child made before its exec */
+	u64 child_made;
 	/* threads of the caller that waited for its memory map meanwhile, and their sum */
 	u64 stalled;
 	u64 stalled_ns;

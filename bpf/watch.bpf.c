@@ -761,6 +761,15 @@ INLINE void begins_exec(struct creation *c)
 }
 
 /* copy_process() is done; the child is not yet running. */
+/* The process is a child that has executed nothing, and makes a thread or a process. */
+static void note_made_by_child(u32 tgid)
+{
+	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+
+	if (c && !c->exec_ns)
+		__sync_fetch_and_add(&c->child_made, 1);
+}
+
 SEC("tp_btf/task_newtask")
 int on_newtask(u64 *ctx)
 {
@@ -784,6 +793,7 @@ int on_newtask(u64 *ctx)
 	}
 	if (!is_watched(tgid))
 		return 0;
+	note_made_by_child(tgid);
 	if (flags & CLONE_THREAD) {
 		COUNT(threads);
 		return 0;

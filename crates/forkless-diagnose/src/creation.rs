@@ -359,6 +359,9 @@ pub struct Creation {
     /// Such faults that could reuse the page.
     #[serde(skip)]
     pub child_reused: u64,
+    /// Threads and processes that the child created before its exec.
+    #[serde(skip)]
+    pub(crate) child_made: u64,
     /// Other threads of the caller that waited for its memory map meanwhile.
     #[serde(skip)]
     pub(crate) stalled: u64,
@@ -432,6 +435,7 @@ impl Creation {
             exec_failed_path: some_text(&raw.failed_path),
             child_copied: (raw.child_copied as i64).max(0) as u64,
             child_reused: (raw.child_reused as i64).max(0) as u64,
+            child_made: raw.child_made,
             stalled: raw.stalled,
             stalled_ns: raw.stalled_ns,
             caller_waits: CallerWaits::from_raw(raw.caller_at_exec, raw.caller_at_exit),
@@ -478,6 +482,7 @@ impl Creation {
             exec_failed_path: None,
             child_copied: 0,
             child_reused: 0,
+            child_made: 0,
             stalled: 0,
             stalled_ns: 0,
             caller_waits: None,

@@ -92,6 +92,7 @@ pub(crate) struct RawCreation {
     pub(crate) pgtables_bytes: u64,
     pub(crate) child_copied: u64,
     pub(crate) child_reused: u64,
+    pub(crate) child_made: u64,
     pub(crate) stalled: u64,
     pub(crate) stalled_ns: u64,
     pub(crate) caller_tid: u32,
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 10 * 8 + 14 * 4 + 2 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 11 * 8 + 14 * 4 + 2 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 24);

@@ -305,6 +305,7 @@ fn not_promised() {
     let expected = [
         (vec![PYTHON, "slow.py"], ""),
         (vec![PYTHON, "works.py"], ""),
+        (vec![PYTHON, "threads.py"], ""),
         (vec!["env", "FORKLESS=off", PYTHON, "preexec.py"], "FORKLESS is off in the environment"),
         ([&run[..], &[PYTHON, "preexec.py"]].concat(), "the program has it already"),
     ];

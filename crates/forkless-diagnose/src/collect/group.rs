@@ -59,6 +59,8 @@ pub(crate) struct Group {
     pub(crate) child_faults: u64,
     /// Creations whose child's exec failed, and which executed nothing else.
     pub(crate) exec_failed: u64,
+    /// Creations whose child created threads or processes before its exec.
+    pub(crate) made: u64,
     pub(crate) still_running: u64,
     /// Creations for which other threads of the caller waited.
     pub(crate) stalling: u64,
@@ -107,6 +109,7 @@ impl Group {
         }
         self.child_faults += creation.child_copied + creation.child_reused;
         self.exec_failed += u64::from(creation.exec_errno.is_some() && !creation.execed());
+        self.made += u64::from(creation.child_made > 0 && creation.execed());
         self.stalling += u64::from(creation.stalled > 0);
         self.stalled += creation.stalled;
         self.most_stalled = self.most_stalled.max(creation.stalled);
@@ -143,6 +146,7 @@ impl Group {
         }
         self.child_faults += other.child_faults;
         self.exec_failed += other.exec_failed;
+        self.made += other.made;
         self.still_running += other.still_running;
         self.stalling += other.stalling;
         self.stalled += other.stalled;

@@ -340,11 +340,13 @@ fn library_site(stack: &[Frame]) -> Option<&Frame> {
 }
 
 /// Children of one call site of the library's.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Children {
     execute: u64,
     /// Those whose exec fails.
     fail: u64,
+    /// Those that create threads or processes before their exec.
+    make: u64,
     /// Those that work.
     work: u64,
 }
@@ -353,19 +355,26 @@ impl Children {
     fn add(&mut self, outcome: Outcome, group: &Group) {
         match outcome {
             Outcome::ForkThenExec => {
-                self.execute += group.count - group.exec_failed;
+                self.execute += group.count - group.exec_failed - group.made;
                 self.fail += group.exec_failed;
+                self.make += group.made;
             }
             Outcome::ForkAlone => self.work += group.count,
             Outcome::Shared | Outcome::Speculated => {}
         }
     }
 
+    /// Those for a program.
+    fn for_programs(&self) -> u64 {
+        self.execute + self.fail + self.make
+    }
+
     /// The share of the forks for a program that commit under the library. A child whose exec fails
-    /// is undone, and its site does not pause (`Said::Tries` of forkless-speculate).
+    /// is undone, and its site does not pause (`Said::Tries` of forkless-speculate). A child that
+    /// makes a thread is undone like one that works.
     fn speculated(&self) -> f64 {
-        let all = self.execute + self.fail;
-        reach::speculated_share(all, self.work) * self.execute as f64 / all.max(1) as f64
+        let speculated = reach::speculated_share(self.execute + self.fail, self.work + self.make);
+        speculated * self.execute as f64 / self.for_programs().max(1) as f64
     }
 }
 
@@ -381,8 +390,8 @@ fn siblings(context: &Context<'_>, merged: &Merged) -> Children {
         });
         others.for_each(|((_, outcome), group)| children.add(*outcome, group));
     }
-    if children.execute + children.fail < merged.group.count {
-        (children.execute, children.fail) = (0, 0);
+    if children.for_programs() < merged.group.count {
+        children = Children { work: children.work, ..Children::default() };
         children.add(Outcome::ForkThenExec, &merged.group);
     }
     children
@@ -401,8 +410,13 @@ fn speculated(context: &Context<'_>, merged: &Merged, teardown: Estimate) -> Res
     let children = siblings(context, merged);
     let share = children.speculated();
     if share < LEAST {
-        let Children { execute, fail, work } = children;
-        return Err(Obstacle::SeldomExecs(execute, execute + fail + work));
+        let Children { execute, fail, make, work } = children;
+        if (Children { execute: execute + make, make: 0, ..children }).speculated() >= LEAST {
+            return Err(Obstacle::Acts(
+                "its children create threads or processes before they execute a program",
+            ));
+        }
+        return Err(Obstacle::SeldomExecs(execute + make, execute + fail + make + work));
     }
     Ok(share)
 }
@@ -811,6 +825,19 @@ mod tests {
         assert!(under_library(&all).starts_with("100 % commit"), "{}", under_library(&all));
         assert!(under_library(&most).starts_with("90 % commit"), "{}", under_library(&most));
         assert_eq!(few.obstacle, Some(Obstacle::SeldomExecs(10, 30)));
+    }
+
+    /// PyTorch's children create threads after torch.set_num_threads: 0 of 30 commit.
+    #[test]
+    fn children_that_create_threads_are_not_promised() {
+        let obstacle = |made| {
+            let mut group = Group { count: 30, made, ..Group::default() };
+            group.anon.add(f64::from(256 << 20));
+            group.caller.add(20e6);
+            findings_of(&model(), group).remove(0).obstacle
+        };
+        assert_eq!(obstacle(1), None);
+        assert!(matches!(obstacle(30), Some(Obstacle::Acts(act)) if act.contains("create threads")));
     }
 
     #[test]

@@ -127,10 +127,12 @@ impl Follow {
         let PerfRecord { time, process, thread, what } = record;
         match what {
             PerfRecordKind::Fork { child, child_process, .. } if child != child_process => {
+                self.made_by_child(process);
                 *self.totals.threads.get_or_insert(0) += 1;
                 self.made.insert(thread, None);
             }
             PerfRecordKind::Fork { child, memory, .. } => {
+                self.made_by_child(process);
                 let memory = self.memory_of(process, memory);
                 let (image, comm) = self.creates(process, sink);
                 self.forked(Creation { memory, ..creation(time, process, thread, child, image, comm) });
@@ -240,6 +242,15 @@ impl Follow {
             sink(Event::Program(SeenProgram { key, known, cut: false }));
         }
         (program.image, program.known.comm.clone())
+    }
+
+    /// This process creates a thread or a process. It may be a child that has executed nothing.
+    fn made_by_child(&mut self, process: u32) {
+        if let Some(Tracked { creation, .. }) = self.children.get_mut(&process)
+            && creation.execs == 0
+        {
+            creation.child_made += 1;
+        }
     }
 
     fn forked(&mut self, creation: Creation) {
@@ -571,6 +582,24 @@ mod tests {
         ]);
         assert_eq!((follow.totals().threads, follow.totals().creations), (Some(1), 1));
         assert_eq!(created[0].flags, CloneFlags(SHARED));
+    }
+
+    #[test]
+    fn what_a_child_makes_before_its_exec_is_counted() {
+        let thread = || PerfRecordKind::Fork {
+            child: CHILD + 1,
+            child_process: CHILD,
+            memory: CallerMemory::default(),
+        };
+        let exec = PerfRecordKind::Exec { comm: "true".to_owned(), argv: Vec::new(), image: None };
+        let (_, created) = run(&[
+            (1, CALLER, fork()),
+            (2, CHILD, thread()),
+            (3, CHILD, exec),
+            (4, CHILD, thread()),
+            (5, CHILD, PerfRecordKind::Exit),
+        ]);
+        assert_eq!(created[0].child_made, 1);
     }
 
     #[test]
