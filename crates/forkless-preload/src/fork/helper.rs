@@ -103,8 +103,14 @@ impl Helper {
         }
         // The kernel has written the word while the thread was still counted.
         let (me, id) = (process::getpid(), self.id.load(Relaxed));
-        let mut patience = Patience::long(10_000);
-        while process::tgkill(me, id, 0).is_ok() && patience.turn() {}
+        let is_there = || process::tgkill(me, id, 0).is_ok();
+        // That takes some microseconds on another processor. To yield on a busy machine takes the
+        // time slice of another thread, some milliseconds.
+        const SPINS: u32 = 200;
+        if (0..SPINS).all(|_| is_there()) {
+            let mut patience = Patience::long(10_000);
+            while is_there() && patience.turn() {}
+        }
     }
 }
 
