@@ -75,10 +75,12 @@ fn random_threads_find_what_they_are_promised() {
     for seed in first..first + from_environment("FORKLESS_SEEDS", 20) {
         let seed = seed.to_string();
         let without = observe(plain(&RANDOM_THREADS, &[&seed]).stdin(Stdio::null()));
-        // Some children wait for a lock that a thread of their parent holds, until they are undone.
-        // That ends the same after any time, so it need not be a minute.
+        // Some children wait for a lock that a thread of their parent holds, or go in circles in a
+        // list of threads that they have read late (glibc's reclaim_stacks), until they are undone.
+        // That ends the same after any time, so it need not be a minute. On a busy machine the
+        // limit may take twenty times as long.
         for mode in FOR_THREADS {
-            let options = [mode, "--fork-minimum=1M", "--fork-always", "--fork-limit=5000"];
+            let options = [mode, "--fork-minimum=1M", "--fork-always", "--fork-limit=1000"];
             let (with, report) = reported(&options, &RANDOM_THREADS, &[&seed]);
             assert_eq!(without, with, "{mode}, seed {seed}: {:?}", report.reasons());
             assert_eq!(without.0, Some(0), "seed {seed}");
