@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use forkless_run::AbortKind;
 use forkless_speculate::text::decimal;
 use forkless_speculate::time_limit;
-use forkless_sys::time::Timespec;
+use forkless_sys::time::{self, Timespec};
 use forkless_sys::timer::{self, TimerId};
 use forkless_sys::{Result, fd};
 
@@ -19,8 +19,8 @@ use super::abort;
 
 static TIMER: AtomicI32 = AtomicI32::new(0);
 
-/// Nanoseconds for which the timer was set, all in all.
-static GIVEN: AtomicU64 = AtomicU64::new(0);
+/// The clock when the child began, in nanoseconds.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// The kernel's number of the timer.
 pub(super) fn number() -> i32 {
@@ -34,11 +34,11 @@ fn limit() -> u64 {
 pub(super) fn start() -> Result<()> {
     let id = timer::create_last(SIGBUS)?;
     TIMER.store(id.0, Relaxed);
+    BEGUN.store(time::monotonic().nanos(), Relaxed);
     give(limit())
 }
 
 fn give(nanos: u64) -> Result<()> {
-    GIVEN.fetch_add(nanos, Relaxed);
     timer::set(TimerId(number()), Timespec::of_nanos(nanos)).map(drop)
 }
 
@@ -63,7 +63,8 @@ pub(super) fn abort_if_over() {
 }
 
 fn go_on_or_abort() {
-    let more = waited().and_then(|waited| time_limit::more(limit(), GIVEN.load(Relaxed), waited));
+    let now = time::monotonic().nanos();
+    let more = waited().and_then(|waited| time_limit::more(limit(), BEGUN.load(Relaxed), now, waited));
     if more.is_none_or(|more| give(more).is_err()) {
         abort(AbortKind::Timeout);
     }
