@@ -15,11 +15,6 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 
-die() { # CODE MESSAGE
-	echo "glibc: $2" >&2
-	exit "$1"
-}
-
 case ${1-} in
 -h | --help)
 	sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'

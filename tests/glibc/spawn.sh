@@ -17,11 +17,6 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
 out=$target/glibc
 
-die() { # CODE MESSAGE
-	echo "glibc: $2" >&2
-	exit "$1"
-}
-
 if [ "${1-}" = --out ]; then
 	out=${2:?glibc: --out needs a directory}
 	shift 2

@@ -4,6 +4,11 @@
 tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-trixie}
 mirror=${FORKLESS_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
+die() { # CODE MESSAGE
+	echo "glibc: $2" >&2
+	exit "$1"
+}
+
 [ "$(id -u)" = 0 ] || die 3 "chroot needs root"
 for program in debootstrap chroot unshare; do
 	command -v "$program" >/dev/null || die 3 "$program is missing: apt-get install debootstrap"
