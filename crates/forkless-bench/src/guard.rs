@@ -11,14 +11,20 @@
 //! program calls [`serve`] on its standard input.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+
+/// Who holds the lock of this file may change settings of the machine. Only root may open it, so
+/// nobody else can keep root waiting.
+const LOCK: &str = "/proc/sys/vm/compact_memory";
 
 const REMOVE: u8 = b'r';
 const WRITE: u8 = b'w';
@@ -41,6 +47,8 @@ pub struct Undo {
 pub struct Guard {
     child: Child,
     pipe: Option<ChildStdin>,
+    /// `None`: this is not root, and can change nothing.
+    lock: Option<File>,
 }
 
 impl Guard {
@@ -52,16 +60,42 @@ impl Guard {
     pub fn start(mut command: Command) -> Result<Guard, Error> {
         let step =
             format!("start the process that restores settings ({})", command.get_program().to_string_lossy());
+        let lock = fs::OpenOptions::new().write(true).open(LOCK).ok();
+        // It prints nothing on its standard output, which must not hold open what readers of the
+        // results wait for the end of. So it may hold the lock: a killed bench has it until its
+        // settings are restored.
+        let output = lock.as_ref().and_then(|lock| lock.try_clone().ok());
         let mut child = command
             .stdin(Stdio::piped())
-            // It prints nothing there, and must not hold open what readers of the results wait for
-            // the end of; /dev/null would do if everybody could open it everywhere.
-            .stdout(io::stderr())
+            .stdout(output.map_or_else(|| io::stderr().into(), Stdio::from))
             .process_group(0)
             .spawn()
             .map_err(Error::io(step))?;
         let pipe = child.stdin.take();
-        Ok(Guard { child, pipe })
+        Ok(Guard { child, pipe, lock })
+    }
+
+    /// Waits until no other measurement has changed settings of this machine, and keeps others
+    /// from it until this guard has ended. Call it before a setting is read that may be changed: to
+    /// restore what another one had set would leave that behind.
+    ///
+    /// # Errors
+    /// When another one has them for a minute.
+    pub(crate) fn lock_settings(&self) -> Result<(), Error> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let Some(lock) = &self.lock else { return Ok(()) };
+        let begun = Instant::now();
+        while let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            if begun.elapsed() > PATIENCE {
+                return Err(Error::Missing(
+                    "another measurement has changed settings of this machine, for a minute or longer: run this one when that one has \
+                     ended"
+                        .to_owned(),
+                ));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// Announces a directory to be removed with everything in it.

@@ -65,6 +65,11 @@ impl Pages {
         }
         let mut settings = Vec::new();
         let mut compacted = false;
+        if self != Pages::Base
+            && let Some(guard) = &guard
+        {
+            guard.lock_settings()?;
+        }
         match self {
             Pages::Base => {}
             Pages::Thp(wanted) => {

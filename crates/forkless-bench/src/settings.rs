@@ -23,6 +23,9 @@ impl Changed {
     /// Sets `path` to `value`; `None` when it is that already. Without a guard nothing is changed:
     /// [`Error::Missing`].
     pub fn set(path: &Path, value: &str, guard: Option<&mut Guard>) -> Result<Option<Changed>, Error> {
+        if let Some(guard) = &guard {
+            guard.lock_settings()?;
+        }
         let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
         let old = selected(text.trim());
         if old == value {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 
 use scratch::{Scratch, text, wait_until};
 
@@ -138,6 +139,60 @@ fn a_killed_bench_gives_the_choice_of_transparent_huge_pages_back() {
         "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled",
         &[&long[..], &["--runs", "100000000", "--time", "60", "--no-save"]].concat(),
     );
+}
+
+/// Regression: the second one took what the first had set for the machine's own choice, and set it
+/// again at its end. From then on no program of the machine had huge pages of 2 MiB.
+#[test]
+fn two_benches_at_once_leave_the_choice_of_transparent_huge_pages() {
+    if !is_root() {
+        return;
+    }
+    let _turn = settings();
+    let all = || {
+        let folder = fs::read_dir("/sys/kernel/mm/transparent_hugepage").into_iter().flatten().flatten();
+        let files = folder.map(|entry| entry.path().join("enabled")).filter(|path| path.exists());
+        let mut all: Vec<_> =
+            files.map(|path| (fs::read_to_string(&path).unwrap_or_default(), path)).collect();
+        all.sort();
+        all
+    };
+    let before = all();
+    if !before.iter().any(|(_, path)| path.to_string_lossy().contains("hugepages-128kB")) {
+        println!("skipped: this kernel has no transparent huge pages of 128 KiB");
+        return;
+    }
+    let scratch = Scratch::shared("at-once");
+    let bench = |pages| {
+        let long = ["bench", "memory", "--sizes", "16M", "--pages", pages, "--methods", "vfork_exec"];
+        scratch.start(&[&long[..], &["--runs", "100000000", "--time", "60", "--no-save"]].concat())
+    };
+    let mut first = bench("thp-64k");
+    let changed = wait_until(|| all() != before || first.try_wait().unwrap().is_some());
+    let during = all();
+    let mut second = bench("thp-128k");
+    // Long enough for one that does not wait.
+    let mut waits = true;
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(100));
+        waits &= all() == during;
+    }
+    signal(&first, "KILL");
+    let _ = first.wait();
+    let takes_its_turn = waits && wait_until(|| ![&before, &during].contains(&&all()));
+    signal(&second, "INT");
+    let _ = second.wait();
+    let restored = wait_until(|| all() == before);
+    let after = all();
+    for (value, path) in &before {
+        if !restored {
+            let _ = fs::write(path, forkless_bench::settings::selected(value.trim()));
+        }
+    }
+    assert!(changed && during != before, "nothing was changed");
+    assert!(restored, "{before:?} became {after:?}");
+    assert!(waits, "the second changed what the first had set");
+    assert!(takes_its_turn, "the second never came to its turn");
 }
 
 #[test]
