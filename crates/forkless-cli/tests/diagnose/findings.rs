@@ -116,12 +116,21 @@ pub(crate) fn has_huge_pages(truth: &Truth, mib: u32) -> bool {
 }
 
 fn huge_already() {
-    let (report, truth) = report_by_default(&["snapshot-huge", "1", "128"]);
-    if !has_huge_pages(&truth, 128) {
-        return;
+    // The program writes to its memory after the fork, which splits its huge pages. On a busy
+    // machine diagnose may look at them only then, and find small ones.
+    const TRIES: u32 = 5;
+    for left in (0..TRIES).rev() {
+        let (report, truth) = report_by_default(&["snapshot-huge", "1", "128"]);
+        if !has_huge_pages(&truth, 128) {
+            return;
+        }
+        assert_eq!(report["creations"]["full_fork_alone"], 1);
+        let has_findings = report["findings"].as_array().is_some_and(|findings| !findings.is_empty());
+        if left == 0 || !has_findings {
+            nothing(&report);
+            return;
+        }
     }
-    nothing(&report);
-    assert_eq!(report["creations"]["full_fork_alone"], 1);
 }
 
 fn healthy() {
@@ -287,7 +296,7 @@ fn text_of(options: &[&str], program: &[&str]) -> (String, String) {
 /// Regression: a finding took thirty lines with the remedy near the end, behind four lines about
 /// tiers.
 fn text() {
-    let forks = ["forkexec", "10", "128"];
+    let forks = ["forkexec", "10", "512"];
     let (text, stderr) = text_of(&[], &forks);
     for part in ["fork_for_exec (known_problem.c:", "remedy", "saves", "forkless run", "0 events lost"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
