@@ -760,7 +760,6 @@ INLINE void begins_exec(struct creation *c)
 		note_creator_at_exec(c, bpf_get_current_task_btf());
 }
 
-/* copy_process() is done; the child is not yet running. */
 /* The process is a child that has executed nothing, and makes a thread or a process. */
 static void note_made_by_child(u32 tgid)
 {
@@ -770,6 +769,7 @@ static void note_made_by_child(u32 tgid)
 		__sync_fetch_and_add(&c->child_made, 1);
 }
 
+/* copy_process() is done; the child is not yet running. */
 SEC("tp_btf/task_newtask")
 int on_newtask(u64 *ctx)
 {

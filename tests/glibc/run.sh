@@ -15,12 +15,6 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 
-case ${1-} in
--h | --help)
-	sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'
-	exit 0
-	;;
-esac
 # shellcheck source=tests/glibc/tree.sh
 . "$(dirname "$0")/tree.sh"
 make_tree

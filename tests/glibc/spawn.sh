@@ -21,12 +21,6 @@ if [ "${1-}" = --out ]; then
 	out=${2:?glibc: --out needs a directory}
 	shift 2
 fi
-case ${1-} in
--h | --help)
-	sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'
-	exit 0
-	;;
-esac
 # shellcheck source=tests/glibc/tree.sh
 . "$(dirname "$0")/tree.sh"
 forkless=$target/release/forkless

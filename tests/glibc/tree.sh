@@ -9,6 +9,14 @@ die() { # CODE MESSAGE
 	exit "$1"
 }
 
+# The help of a command is the comment at its beginning.
+case ${1-} in
+-h | --help)
+	sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'
+	exit 0
+	;;
+esac
+
 [ "$(id -u)" = 0 ] || die 3 "chroot needs root"
 for program in debootstrap chroot unshare; do
 	command -v "$program" >/dev/null || die 3 "$program is missing: apt-get install debootstrap"

@@ -76,8 +76,8 @@ impl Guard {
     }
 
     /// Waits until no other measurement has changed settings of this machine, and keeps others
-    /// from it until this guard has ended. Call it before a setting is read that may be changed: to
-    /// restore what another one had set would leave that behind.
+    /// from it until this guard has ended. Call it before reading a setting that may be changed:
+    /// what another measurement has set is not what to restore.
     ///
     /// # Errors
     /// When another one has them for a minute.

@@ -49,7 +49,8 @@ pub(crate) struct Group {
     pub(crate) child: Times,
     /// The exec itself, which takes the copied page tables down.
     pub(crate) exec: Times,
-    /// What the quickest child did before its exec, nanoseconds, of those whose exec was timed.
+    /// The shortest time that a child took before its exec, in nanoseconds. Only children whose
+    /// exec was timed count.
     pub(crate) least_before_exec: Option<u64>,
     pub(crate) anon: Stream,
     pub(crate) swap: Stream,
