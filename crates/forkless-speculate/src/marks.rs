@@ -66,13 +66,17 @@ impl Seen {
 }
 
 /// Whether glibc's malloc gives such a second word to memory that is a mapping by itself: the size,
-/// with bit 1 set (malloc/malloc.c, `IS_MMAPPED`). An mremap of glibc's own moves nothing else. A
-/// moved mapping joins no other but marked ones.
+/// with bit 1 set (malloc/malloc.c, `IS_MMAPPED`). From glibc 2.43 on the size is without that of
+/// the two words. An mremap of glibc's own moves nothing else. A moved mapping joins no other but
+/// marked ones.
 #[must_use]
 pub fn may_have_moved(second_word: usize) -> bool {
     const FLAGS: usize = 7;
     const IS_MMAPPED: usize = 2;
-    second_word & FLAGS == IS_MMAPPED && (second_word & !FLAGS).is_multiple_of(4096)
+    const WORDS: usize = 16;
+    let size = second_word & !FLAGS;
+    second_word & FLAGS == IS_MMAPPED
+        && [size, size.wrapping_add(WORDS)].iter().any(|s| s.is_multiple_of(4096))
 }
 
 /// Where to split a mapping: not within a huge page, if there is another place.
@@ -278,7 +282,7 @@ mod tests {
 
     #[test]
     fn only_memory_of_mallocs_that_is_a_mapping_by_itself_may_have_moved() {
-        assert!(may_have_moved(0x10_0000 | 2));
+        assert!(may_have_moved(0x10_0000 | 2) && may_have_moved(0xf_fff0 | 2));
         // Not such memory; in an arena of a thread's; with bytes that are no size.
         assert!(
             !may_have_moved(0x10_0000) && !may_have_moved(0x10_0000 | 6) && !may_have_moved(0x10_0010 | 2)

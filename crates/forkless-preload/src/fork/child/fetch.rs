@@ -1,7 +1,7 @@
 //! Bringing absent memory from the parent, a cluster at a time (`forkless_speculate::fetch`).
 #![expect(unsafe_code, reason = "maps memory at addresses that were reserved")]
 
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
 use forkless_speculate::fetch::{Fetch, Progress, is_within_budget};
@@ -30,7 +30,7 @@ pub(crate) fn fetch(addr: usize) -> bool {
     keep_to_budget((end - start) as u64 / 4096);
     // Noted first: where the parent has nothing left, the next child is to have it nevertheless.
     shared_pages::get().fetched(start, end);
-    copy(start, end, is_executable);
+    copy(start, end, is_executable, addr & !4095);
     true
 }
 
@@ -57,7 +57,18 @@ fn room() -> u64 {
     limit::room(|path, text| small_file::read(path.into(), text))
 }
 
-fn copy(start: usize, end: usize, exec: bool) {
+/// Beside fetched pages there is one that the parent lacks, or may not read: a guard of its own
+/// (`MADV_GUARD_INSTALL`, as on the stacks of glibc 2.42), or a page that another thread has
+/// unmapped since.
+static HAS_HOLES: AtomicBool = AtomicBool::new(false);
+
+/// Whether not all that was fetched is there.
+pub(crate) fn has_holes() -> bool {
+    HAS_HOLES.load(Relaxed)
+}
+
+/// `wanted`: the page for which all is fetched.
+fn copy(start: usize, end: usize, exec: bool, wanted: usize) {
     let prot = mm::PROT_READ | mm::PROT_WRITE | if exec { mm::PROT_EXEC } else { 0 };
     // SAFETY: the range is reserved (PROT_NONE) for exactly this and holds nothing.
     if unsafe { mm::map_anonymous_at(start, end - start, prot, mm::MAP_PRIVATE | mm::MAP_FIXED) }.is_err() {
@@ -66,10 +77,21 @@ fn copy(start: usize, end: usize, exec: bool) {
     let mut at = start;
     while at < end {
         match read(at, end - at) {
-            // Unmapped by another thread of the parent since.
-            0 => abort(AbortKind::Fault),
+            0 => {
+                leave_out(at & !4095, wanted);
+                at = (at & !4095) + 4096;
+            }
             n => at += n,
         }
+    }
+}
+
+/// Whoever touches the page undoes the speculation: nothing more is fetched for it.
+fn leave_out(page: usize, wanted: usize) {
+    HAS_HOLES.store(true, Relaxed);
+    // SAFETY: nobody else knows of the memory yet.
+    if page == wanted || unsafe { mm::mprotect(page as *mut _, 4096, mm::PROT_NONE) }.is_err() {
+        abort(AbortKind::Fault);
     }
 }
 

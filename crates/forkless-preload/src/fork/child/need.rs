@@ -36,6 +36,13 @@ pub(crate) fn bytes(addr: usize, len: usize) {
             fetch::fetch(at);
             at = (at & !(CLUSTER - 1)) + CLUSTER;
         }
+        if fetch::has_holes() {
+            // The kernel answers EFAULT for a hole, where a read undoes the speculation.
+            for page in (addr.max(start)..end.min(stop)).step_by(4096) {
+                program_memory::byte(page);
+            }
+            program_memory::byte(end.min(stop) - 1);
+        }
         i += 1;
     }
 }
