@@ -54,6 +54,9 @@ const APPLET_LINE: &CStr = c"cat /dev/null";
 /// The environment of [`APPLET_LINE`]: a `PATH` without programs.
 const APPLET_ENVIRONMENT: [&CStr; 1] = [c"PATH=/nonexistent/forkless"];
 
+/// The bit of the signal in a set.
+const SIGQUIT: u32 = 1 << 2;
+
 /// The beginning of bash versions whose rules for replacing themselves were tested.
 const TESTED_BASH: &[u8] = b"BASH_VERSION=5.2.";
 
@@ -88,7 +91,8 @@ pub trait Asker {
     /// A shell that was started.
     type Shell;
 
-    /// Starts `/bin/sh` under the name `sh`, with the null device for its input and its errors.
+    /// Starts `/bin/sh` under the name `sh`, with the null device for its input and its errors, and
+    /// SIGQUIT not ignored.
     /// `None`: it cannot be started now.
     fn start(&mut self, question: &Question) -> Option<Self::Shell>;
 
@@ -145,6 +149,8 @@ impl ShellTraits {
         let pid = number(stat.split(|&byte| byte == b' ').next()?)?;
         let after_name = stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2..)?;
         let parent = number(after_name.split(|&byte| byte == b' ').nth(1)?)?;
+        // `sigignore` (proc(5), field 33).
+        let ignored = number(after_name.split(|&byte| byte == b' ').nth(30)?)?;
         let replaced = if pid == shell {
             true
         } else if parent == shell {
@@ -159,10 +165,16 @@ impl ShellTraits {
         } else {
             ReplacesShell::KnownForLoneCommand
         };
+        let busybox = Self {
+            replaces_shell: ash,
+            may_run_applets: true,
+            leaves_sigquit_ignored: replaced && ignored & SIGQUIT != 0,
+            ..Self::BUSYBOX
+        };
         let candidates = [
             Self { replaces_shell: ash, ..Self::DASH },
-            Self { replaces_shell: ash, may_run_applets: true, ..Self::BUSYBOX },
-            Self { replaces_shell: ash, may_run_applets: true, exports_any_name: true, ..Self::BUSYBOX },
+            busybox,
+            Self { exports_any_name: true, ..busybox },
             Self { replaces_shell: bash, ..Self::BASH },
         ];
         candidates.into_iter().find(|candidate| candidate.explains(exported, replaced, directory))

@@ -61,6 +61,9 @@ pub struct ShellTraits {
     /// Whether it exports strings whose name no variable can have, at the place of their hash:
     /// busybox as its authors release it (shell/ash.c, `init`). Debian's drops them.
     pub(crate) exports_any_name: bool,
+    /// Whether it ignores SIGQUIT, and leaves that to the program that takes its place: busybox
+    /// before 1.38 (shell/ash.c, `setsignal`).
+    pub(crate) leaves_sigquit_ignored: bool,
 }
 
 impl ShellTraits {
@@ -72,14 +75,19 @@ impl ShellTraits {
         replaces_shell: ReplacesShell::Never,
         may_run_applets: false,
         exports_any_name: false,
+        leaves_sigquit_ignored: false,
     };
     /// bash 5.2 called `sh`.
     pub const BASH: Self =
         Self { kind: ShellKind::Bash, replaces_shell: ReplacesShell::WhereBashSuppressesFork, ..Self::DASH };
     /// busybox ash 1.35 of Debian 12, built so that it looks for programs in `PATH` before its own
     /// applets.
-    pub const BUSYBOX: Self =
-        Self { kind: ShellKind::Busybox, replaces_shell: ReplacesShell::AtEndOfInput, ..Self::DASH };
+    pub const BUSYBOX: Self = Self {
+        kind: ShellKind::Busybox,
+        replaces_shell: ReplacesShell::AtEndOfInput,
+        leaves_sigquit_ignored: true,
+        ..Self::DASH
+    };
 
     /// Which shell it is.
     #[must_use]
@@ -103,7 +111,8 @@ impl ShellTraits {
             ReplacesShell::WhereBashSuppressesFork => 2,
             ReplacesShell::KnownForLoneCommand => 3,
         };
-        kind | replaces_shell << 2 | (self.may_run_applets as u8) << 4 | (self.exports_any_name as u8) << 5
+        let flags = [self.may_run_applets, self.exports_any_name, self.leaves_sigquit_ignored];
+        kind | replaces_shell << 2 | (flags[0] as u8) << 4 | (flags[1] as u8) << 5 | (flags[2] as u8) << 6
     }
 
     /// The traits that [`to_bits`](ShellTraits::to_bits) made a number;
@@ -122,7 +131,7 @@ impl ShellTraits {
             2 => ReplacesShell::WhereBashSuppressesFork,
             _ => ReplacesShell::KnownForLoneCommand,
         };
-        if bits >> 6 != 0 {
+        if bits >> 7 != 0 {
             return Self::UNKNOWN;
         }
         Self {
@@ -130,18 +139,19 @@ impl ShellTraits {
             replaces_shell,
             may_run_applets: bits & 1 << 4 != 0,
             exports_any_name: bits & 1 << 5 != 0,
+            leaves_sigquit_ignored: bits & 1 << 6 != 0,
         }
     }
 
     /// Whether the program of `command` starts with SIGQUIT ignored, whatever its disposition at
     /// the start of the line.
     ///
-    /// busybox ignores that signal. It restores it in children that it forks, and before `exec`,
-    /// but not in the program that takes its place at the end of a line (shell/ash.c: `setsignal`,
-    /// `execcmd`).
+    /// busybox before 1.38 ignores that signal. It restores it in children that it forks, and
+    /// before `exec`, but not in the program that takes its place at the end of a line
+    /// (shell/ash.c: `setsignal`, `execcmd`).
     #[must_use]
     pub fn ignores_sigquit(&self, command: &Command<'_>) -> bool {
-        self.kind == ShellKind::Busybox && command.replaces_shell() && command.kind() == CommandKind::External
+        self.leaves_sigquit_ignored && command.replaces_shell() && command.kind() == CommandKind::External
     }
 
     pub(crate) fn expands_braces(&self) -> bool {

@@ -53,13 +53,13 @@ fn ask(runs: &[Run]) -> (Option<ShellTraits>, usize) {
 
 /// dash 0.5.12 waits for its program: the environment is exported in the order of its hash table.
 const DASH: &str = concat!(
-    "9 (cat) R 7 7 6 0\nMAIL=\0CH=before MAIL\0SHLVL=5\0OLDPWD=/nonexistent/forkless\0Z=\0_=forkless\0",
+    "9 (cat) R 7 7 6 0 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 5 5 5 5 1 1 1 1 1 0 0 0 0 0\nMAIL=\0CH=before MAIL\0SHLVL=5\0OLDPWD=/nonexistent/forkless\0Z=\0_=forkless\0",
     "CX=before TERM\0TERM=dumb\0PATH=/usr/bin:/bin\0C4=before PATH\0MAILPATH=\0DS=before MAILPATH\0",
     "DV=before PWD and LC_ALL\0LC_ALL=C\0PWD=/\0BASH_VERSION=0\0"
 );
 /// busybox of Debian 12, which replaces itself.
 const BUSYBOX: &str = concat!(
-    "7 (cat) R 6 7 6 0\nMAIL=\0CH=before MAIL\0SHLVL=6\0OLDPWD=/nonexistent/forkless\0Z=\0_=forkless\0",
+    "7 (cat) R 6 7 6 0 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 5 5 5 5 1 1 1 1 1 0 0 4 0 0\nMAIL=\0CH=before MAIL\0SHLVL=6\0OLDPWD=/nonexistent/forkless\0Z=\0_=forkless\0",
     "CX=before TERM\0TERM=dumb\0PATH=/usr/bin:/bin\0C4=before PATH\0MAILPATH=\0DS=before MAILPATH\0",
     "DV=before PWD and LC_ALL\0LC_ALL=C\0PWD=/\0BASH_VERSION=0\0"
 );
@@ -85,6 +85,19 @@ fn busybox_is_asked_whether_it_runs_its_own_commands() {
     // Its exit code is lost.
     let (found, _) = ask(&[answers(BUSYBOX, None), answers("", None)]);
     assert_eq!((found.unwrap().kind(), decide(found)), (ShellKind::Busybox, Err(Reason::Applet)));
+}
+
+/// Before 1.38 it leaves SIGQUIT ignored to the program that takes its place. The answer tells.
+#[test]
+fn a_busybox_that_leaves_sigquit_ignored_says_so() {
+    let ignores = |output: &str| {
+        let (found, _) = ask(&[answers(output, 0), answers("", 127)]);
+        let (shell, mut room) = (found.unwrap(), [0; 256]);
+        let script = analyze(b"cat x", &[b"PATH=/bin".as_slice()], &shell, &mut room).unwrap();
+        shell.ignores_sigquit(&script.single().unwrap())
+    };
+    assert!(ignores(BUSYBOX));
+    assert!(!ignores(&BUSYBOX.replacen(" 0 0 4 0 0\n", " 0 0 0 0 0\n", 1)));
 }
 
 #[test]

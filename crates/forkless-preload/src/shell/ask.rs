@@ -161,11 +161,11 @@ impl Asker<'_> {
             envp: envp.as_ptr(),
             // All were closed: the null device is 0, the pipe 1 and 2.
             files: &[Action::Dup { from: write, to: 1 }, Action::Dup { from: self.null_device, to: 2 }],
-            restore: SigSet::EMPTY.with(SIGCHLD),
+            restore: SigSet::EMPTY.with(SIGCHLD).with(SIGQUIT),
             // The terminal's keys are for the program, which could not be stopped before this shell
-            // has ended.
-            ignored: SigSet::EMPTY.with(SIGINT).with(SIGQUIT).with(SIGTSTP),
-            mask: SigSet::EMPTY,
+            // has ended. SIGQUIT waits, for the answer tells whether the shell ignores it.
+            ignored: SigSet::EMPTY.with(SIGINT).with(SIGTSTP),
+            mask: SigSet::EMPTY.with(SIGQUIT),
         }
         .start(self.stack)?;
         let _ = fd::close(write);

@@ -87,7 +87,7 @@ impl probe::Asker for Asker {
         command.arg0("sh").arg("-c").arg(OsStr::from_bytes(question.line.to_bytes())).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // The caller may block a signal that a shell waits for: SIGCHLD, as system(3) does.
-        command.signal_mask(SigSet::EMPTY);
+        command.signal_mask(SigSet::EMPTY).default_signals(SigSet::EMPTY.with(libc::SIGQUIT));
         command.spec.env.set_exact(environment);
         // Its lines are short: it ends by itself.
         command.on_drop(OnDrop::Wait);
