@@ -4,9 +4,10 @@
 # `run` it must be what the program's own libc leaves.
 #
 #   tests/glibc/run.sh [WORD...]     only the tests whose names hold one of the words
+#   FORKLESS_DEBIAN=forky tests/glibc/run.sh           on another release: glibc 2.43
 #
 # It is a command of its own, not for every push. It needs root, and once 150 MB of downloads
-# (debootstrap): a small Debian 13 in a directory of its own, in $FORKLESS_GLIBC_CACHE, below
+# (debootstrap): a small Debian in a directory of its own, in $FORKLESS_GLIBC_CACHE, below
 # $XDG_CACHE_HOME or ~/.cache by default. The tests are built here, and run there by chroot, in
 # namespaces of their own, so that nothing stays mounted and nothing goes on. They compile their
 # programs there.

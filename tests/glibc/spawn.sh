@@ -10,7 +10,7 @@
 # $XDG_CACHE_HOME or ~/.cache by default. The command runs there by chroot, in a mount namespace of
 # its own, so that nothing stays mounted. `system` and `popen` start that Debian's shell.
 #
-# DIR (target/glibc) gets here.json, trixie.json and compare.md. Exit 1 if a measurement fails, 2
+# DIR (target/glibc) gets here.json, $release.json and compare.md. Exit 1 if a measurement fails, 2
 # for usage, 3 if something needed is missing.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -29,7 +29,7 @@ forkless=$target/release/forkless
 make_tree
 mkdir -p "$out"
 # Files of the same names from another time must not be taken for these.
-rm -f "$out/here.json" "$out/trixie.json" "$out/compare.md"
+rm -f "$out/here.json" "$out/$release.json" "$out/compare.md"
 
 version() { # PREFIX...
 	"$@" /bin/sh -c 'ldd --version | head -n1'
@@ -42,9 +42,9 @@ within() {
 }
 
 echo "here:   $(version env)"
-echo "trixie: $(version within)"
+echo "$release: $(version within)"
 "$forkless" bench spawn --no-save --json "$out/here.json" "$@" || die 1 "the measurement here failed"
-within /opt/forkless/forkless bench spawn --no-save --json /opt/out/trixie.json "$@" ||
+within /opt/forkless/forkless bench spawn --no-save --json /opt/out/$release.json "$@" ||
 	die 1 "the measurement in the tree failed"
-"$forkless" compare "$out/here.json" "$out/trixie.json" --relative --markdown >"$out/compare.md"
+"$forkless" compare "$out/here.json" "$out/$release.json" --relative --markdown >"$out/compare.md"
 cat "$out/compare.md"

@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# A small Debian 13 (glibc 2.41) for the commands of this directory: $tree/root. Sourced by them. It
-# needs root, debootstrap, and once 60 MB of downloads.
-tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-trixie}
+# A small Debian for the commands of this directory: $tree/root. Sourced by them. It needs root,
+# debootstrap, and once 60 MB of downloads. The release is Debian 13 (trixie, glibc 2.41), or the one
+# that $FORKLESS_DEBIAN names, such as forky or sid.
+release=${FORKLESS_DEBIAN:-trixie}
+tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-$release}
 mirror=${FORKLESS_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
 die() { # CODE MESSAGE
@@ -26,10 +28,13 @@ done
 make_tree() {
 	# A tree that was interrupted has no such file.
 	if [ ! -e "$tree/complete" ]; then
-		echo "glibc: making a Debian 13 in $tree" >&2
+		# A debootstrap that is older than the release makes it as it makes sid.
+		local script=/usr/share/debootstrap/scripts
+		[ -e "$script/$release" ] && script+=/$release || script+=/sid
+		echo "glibc: making a Debian ($release) in $tree" >&2
 		rm -rf "$tree"
 		mkdir -p "$tree"
-		debootstrap --variant=minbase trixie "$tree/root" "$mirror" >"$tree/log" 2>&1 ||
+		debootstrap --variant=minbase "$release" "$tree/root" "$mirror" "$script" >"$tree/log" 2>&1 ||
 			die 3 "debootstrap failed: see $tree/log"
 		touch "$tree/complete"
 	fi

@@ -96,7 +96,8 @@ fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> 
         seed += BATCH;
     }
     println!("{name} {options:?}: {COUNTERS:?} {counts:?}; the next is FORKLESS_FIRST_SEED={seed}");
-    assert!(counts[0] * 4 > counts[1] + counts[3], "the generator makes lines that only a shell can run");
+    // A busybox that runs its own commands keeps twelve of thirteen lines.
+    assert!(counts[0] * 16 > counts[1] + counts[3], "the generator makes lines that only a shell can run");
     std::fs::remove_dir_all(&base).expect("removed");
     committed
 }

@@ -210,7 +210,8 @@ fn children_inherit_no_library_when_told() {
     fs::create_dir(&folder).expect("a folder of the test's own");
     let installed = folder.join(forkless_run::INSTALLED_NAME);
     fs::copy(&*LIBRARY, &installed).expect("a copy");
-    let script = "/usr/bin/env | grep -o -e ^LD_PRELOAD -e ^FORKLESS.* | sort; exit 0";
+    let script =
+        "/usr/bin/env | grep -o -e ^LD_PRELOAD -e ^FORKLESS_OPTIONS.* -e ^FORKLESS_RUN.* | sort; exit 0";
     for (words, preloads) in [("children=follow", "LD_PRELOAD\n"), ("children=no", "")] {
         let variable = format!("FORKLESS_OPTIONS={words}");
         // `env` itself has no library: it sets the variables for the shell.

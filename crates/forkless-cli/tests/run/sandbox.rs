@@ -3,14 +3,14 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::LazyLock;
 
 use rustix::process::{Pid, Signal};
 
 use crate::support::{
-    FORKLESS, PATIENT, compile, observe, plain, report_when, reported, reported_by, root_to, run, temporary,
-    wait_until, without_dispatch,
+    FORKLESS, LIBRARY, PATIENT, compile, observe, plain, report_when, reported, reported_by, root_to, run,
+    temporary, wait_until, without_dispatch,
 };
 
 static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
@@ -201,13 +201,12 @@ fn a_process_of_another_namespace_does_not_end_the_report() {
     if !root_to("make a PID namespace") {
         return;
     }
-    let shell = Path::new("/bin/sh");
     let line = "unshare --pid --fork true; /bin/true; /bin/true; /bin/true; sleep 0.3";
     let (seen, report) = reported_by(|options| {
-        let inner = run(options, shell, &["-c", line]);
-        let mut outer = Command::new("unshare");
-        outer.args(["--pid", "--fork", "--mount-proc"]).arg(inner.get_program()).args(inner.get_args());
-        outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let namespace = ["--pid", "--fork", "--mount-proc", FORKLESS, "run"];
+        let all = [&namespace, options, &["--", "/bin/sh", "-c", line]].concat();
+        let mut outer = plain("unshare".as_ref(), &all);
+        outer.env("FORKLESS_LIBRARY", &*LIBRARY);
         outer
     });
     assert_eq!(seen.0, Some(0), "{seen:?}");
