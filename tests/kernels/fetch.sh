@@ -31,7 +31,8 @@ apart() { # NAME ARCHITECTURE [SOURCE...]
 		printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s\n' "$@" >"$state/sources.list"
 		apt+=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null)
 	fi
-	apt-get -qq -o APT::Sandbox::User=root "${apt[@]}" update
+	# A mirror that stands still has lists that count as expired.
+	apt-get -qq -o APT::Sandbox::User=root -o Acquire::Check-Valid-Until=false "${apt[@]}" update
 }
 
 # Prints the directory of a package, after fetching and unpacking it if that was not done before.
@@ -46,7 +47,9 @@ kernel() { # PACKAGE APT-OPTION...
 			echo "kernels: $package could not be fetched" >&2
 			return 1
 		fi
-		find "$work/unpacked/boot" -name 'vmlinuz-*' -exec cp {} "$tree.part/vmlinuz" \;
+		# Debian 14 has it beside the modules, which are a package of their own.
+		find "$work/unpacked" -name 'vmlinuz*' -type f -exec cp {} "$tree.part/vmlinuz" \;
+		[ -e "$tree.part/vmlinuz" ] || { echo "kernels: $package has no kernel" >&2; return 1; }
 		find "$work/unpacked" \( -name 'dm-mod.ko*' -o -name 'loop.ko*' \) -exec cp {} "$tree.part/" \;
 		# busybox cannot read compressed modules.
 		find "$tree.part" -name '*.xz' -exec xz -d {} +
@@ -56,19 +59,31 @@ kernel() { # PACKAGE APT-OPTION...
 	echo "$tree"
 }
 
-# Prints the directory of Linux 5.10, the oldest supported kernel. bullseye is no longer in the
-# archives of this machine's release. Mirrors drop some of its packages before its lists: the newest
-# package that can be had is taken.
-oldest() {
-	local package tree
-	apart bullseye amd64 "http://deb.debian.org/debian bullseye main" "http://deb.debian.org/debian-security bullseye-security main" || return 1
-	for package in $(apt-cache "${apt[@]}" search --names-only '^linux-image-5[.]10[.].*-cloud-amd64(-unsigned)?$' | cut -d' ' -f1 | sort -rV | head -n 6); do
+# Prints the directory of the newest kernel of another release, of the packages of this name. Mirrors
+# drop some of its packages before its lists: the newest package that can be had is taken.
+of_release() { # RELEASE PATTERN SOURCE...
+	local release=$1 pattern=$2 package tree
+	shift 2
+	apart "$release" amd64 "$@" || return 1
+	for package in $(apt-cache "${apt[@]}" search --names-only "$pattern" | cut -d' ' -f1 | sort -rV | head -n 6); do
 		if tree=$(kernel "$package" "${apt[@]}" 2>/dev/null); then
 			echo "$tree"
 			return
 		fi
 	done
 	return 1
+}
+
+# Prints the directory of Linux 5.10, the oldest supported kernel. bullseye is no longer in the
+# archives of this machine's release.
+oldest() {
+	of_release bullseye '^linux-image-5[.]10[.].*-cloud-amd64(-unsigned)?$' \
+		"http://deb.debian.org/debian bullseye main" "http://deb.debian.org/debian-security bullseye-security main"
+}
+
+# Prints the directory of the newest kernel of Debian testing.
+testing() {
+	of_release testing '^linux-binary-[0-9].*-cloud-amd64$' "http://deb.debian.org/debian testing main"
 }
 
 # Makes $root an initial file system with busybox under these names. `pack` packs it.

@@ -108,11 +108,14 @@ lacks() { # WHAT WHY
 	absent+=("$1: $2")
 }
 
-# Prints the directory of the newest kernel of a series, or of 5.10.
+# Prints the directory of the newest kernel of a series, of 5.10, or of Debian testing.
 x86_kernel() { # SERIES
 	local package
-	[ "$1" != 5.10 ] || { oldest; return; }
-	package=$(newest "${1/./[.]}[.]" amd64) && kernel "$package"
+	case $1 in
+	5.10) oldest ;;
+	testing) testing ;;
+	*) package=$(newest "${1/./[.]}[.]" amd64) && kernel "$package" ;;
+	esac
 }
 
 # The needs of arm64 on this machine: sets `apt` to its apt and `tree` to its kernel. Says what is
@@ -140,7 +143,7 @@ check_systems() { # NEED... -- SYSTEM...
 	done
 	shift
 	for system; do
-		case $system in 5.10 | 6.1 | 6.12 | arm64) ;; *) echo "kernels: $system: known are 5.10, 6.1, 6.12 and arm64" >&2; known= ;; esac
+		case $system in 5.10 | 6.1 | 6.12 | testing | arm64) ;; *) echo "kernels: $system: known are 5.10, 6.1, 6.12, testing and arm64" >&2; known= ;; esac
 	done
 	[ -n "$known" ] || exit 2
 }

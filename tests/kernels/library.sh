@@ -1,10 +1,11 @@
 #!/bin/bash
 # Runs the library's tests, `forkless doctor`, `bench` and `run` on Debian's other kernels in an
-# emulator: 5.10, the oldest supported, 6.1, 6.12, and 6.12 for arm64. A command of its own, not for
-# every push. It downloads kernels and programs (apt), and builds for arm64 if rustup and Debian's
-# cross compiler are there. A system takes a quarter of an hour on an idle machine.
+# emulator: 5.10, the oldest supported, 6.1, 6.12, Debian testing's newest, and 6.12 for arm64. A
+# command of its own, not for every push. It downloads kernels and programs (apt), and builds for
+# arm64 if rustup and Debian's cross compiler are there. A system takes a quarter of an hour on an
+# idle machine.
 #
-#   tests/kernels/library.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]     default: all of them
+#   tests/kernels/library.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [testing] [arm64]  default: all
 #
 # With --tests, only the library's tests run whose names hold one of the words, and nothing else.
 #
@@ -23,7 +24,7 @@ if [ "${1-}" = --tests ]; then
 	only=${2:?kernels: --tests needs words}
 	shift 2
 fi
-[ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
+[ $# -gt 0 ] || set -- 5.10 6.1 6.12 testing arm64
 check_systems qemu-system-x86_64 busybox cpio cc dpkg apt-get xz -- "$@"
 
 # Prints the directory of the programs that every system has: Debian's C library, shells and small

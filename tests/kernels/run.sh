@@ -1,10 +1,11 @@
 #!/bin/bash
 # Runs `forkless run` and its preloaded library on Debian's other kernels in an emulator. 5.10 is
 # the oldest supported: forks are left alone there. On 6.1 mappings are read from /proc/self/maps,
-# on 6.12 a call asks for them. The fourth system is 6.12 for arm64. A command of its own, not for
-# every push: it downloads kernels and programs (apt), and takes some minutes a system.
+# on 6.12 a call asks for them. `testing` is the newest kernel of Debian testing. The fifth system is
+# 6.12 for arm64. A command of its own, not for every push: it downloads kernels and programs (apt),
+# and takes from some minutes to an hour a system.
 #
-#   tests/kernels/run.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]         default: all of them
+#   tests/kernels/run.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [testing] [arm64]       default: all
 #
 # With --tests, only the tests run whose names hold one of the words, and nothing else. That is for
 # x86-64.
@@ -33,7 +34,7 @@ if [ "${1-}" = --tests ]; then
 	read -ra words <<<"${2:?kernels: --tests needs words}"
 	shift 2
 fi
-[ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
+[ $# -gt 0 ] || set -- 5.10 6.1 6.12 testing arm64
 check_systems qemu-system-x86_64 busybox cpio cc strip dpkg apt-get xz cargo -- "$@"
 
 # The programs that the tests start beside their fixtures, and strace for arm64.
