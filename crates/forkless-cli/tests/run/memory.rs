@@ -158,6 +158,15 @@ fn droppable_memory() {
     }
 }
 
+/// Regression: a child was undone that fetched memory beside a guard. What touches the guard is
+/// undone, and a plain fork's child does it.
+#[test]
+fn a_guard_inside_a_mapping() {
+    if !before_linux(6, 13) {
+        compare(&MEMORY_CASES, "a_guard_inside_a_mapping", 1, &["Fault", "Fault"]);
+    }
+}
+
 /// Regression: the process has one thread, but another process changes its memory. A speculative
 /// child read pages of different moments.
 #[test]
