@@ -125,6 +125,11 @@ pub fn look(part: &impl Part) -> Option<bool> {
             return None;
         }
         let _ = retry(|| advise(MADV_DONTFORK));
+        // With the mark it is one mapping again. Else another thread has changed it meanwhile.
+        if !(0..TRIES).any(|_| ask() == Ok(false)) {
+            let _ = retry(|| advise(MADV_DOFORK));
+            return None;
+        }
         return Some(true);
     }
     match advise(MADV_KEEPONFORK) {

@@ -63,6 +63,7 @@ pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
 
     let mut listed = Listed { absent: 0, mappings: 0 };
     let mut shared_sum = 0;
+    let mut is_clear = true;
     each_writable(|m| {
         listed.mappings += 1;
         if m.flags & maps::SHARED != 0 {
@@ -72,14 +73,22 @@ pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
             shared_sum = sum(shared_sum, &m);
             return shared.push(m.start, m.end, false);
         }
-        if exclusions::is_candidate(&m)
-            && m.end - m.start >= SMALLEST
-            && !is_marked(&m, beside_threads, may_split)
-        {
-            listed.absent += exclusions::exclude(&m, pins, absent, SMALLEST, may_split);
+        if exclusions::is_candidate(&m) && m.end - m.start >= SMALLEST {
+            match is_marked(&m, may_split) {
+                Some(true) => {}
+                Some(false) => {
+                    listed.absent += exclusions::exclude(&m, pins, absent, SMALLEST, may_split);
+                }
+                // Left to the kernel, like a marked one. Beside threads our marks are taken back
+                // from every mapping without a note, and this one may have the program's.
+                None => is_clear = false,
+            }
         }
         true
     })?;
+    if beside_threads && !is_clear {
+        return Err(AbortKind::Busy);
+    }
     if !beside_threads {
         kernel_writes_nothing(shared_sum)?;
     }
@@ -168,7 +177,7 @@ pub(crate) fn unmark(beside_threads: bool) {
         // A mapping that another thread moves downwards, while the list is read upwards, is missed.
         // So the list is read again until all mappings lie where they lay before. Threads that
         // never rest are given up on after some looks.
-        const LOOKS: usize = 8;
+        const LOOKS: usize = 64;
         let mut before = None;
         for _ in 0..LOOKS {
             let now = Some(each_candidate(clear));
@@ -196,39 +205,31 @@ fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
     places.number()
 }
 
-/// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`:
-/// whether it may be two mappings for a moment. With signals blocked.
-fn is_marked(m: &Mapping, beside_threads: bool, may_split: impl FnOnce(usize, usize) -> bool) -> bool {
+/// Whether the program has marked a private anonymous mapping of three pages and more. `None`: that
+/// cannot be told. `may_split`: whether it may be two mappings for a moment. With signals blocked.
+///
+/// No note is made of a mapping that cannot be told: another thread may have unmapped it. The note
+/// would cover whatever comes there, and our marks would stay on it.
+fn is_marked(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> Option<bool> {
     let seen = &state::get().seen;
     if advice::is_marked(m.start, m.end) {
-        return true;
+        return Some(true);
     }
     if seen.has(m) && (!advice::any() || libc_has_not_moved(m)) {
-        return false;
+        return Some(false);
     }
     let border = marks::border(m);
     if !may_split(m.start, border) {
-        return false;
+        return Some(false);
     }
-    match marks::look(&Below { start: m.start, border }) {
-        // A mapping that cannot be asked is left to the kernel, like a marked one.
-        None => {
-            if beside_threads {
-                // Our marks are then taken back on every mapping without a note.
-                advice::found(m.start, m.end);
-            }
-            true
-        }
-        Some(true) => {
-            // Our marks are taken back everywhere else.
-            advice::found(m.start, m.end);
-            true
-        }
-        Some(false) => {
-            seen.add(m);
-            false
-        }
+    let is_marked = marks::look(&Below { start: m.start, border })?;
+    if is_marked {
+        // Our marks are taken back everywhere else.
+        advice::found(m.start, m.end);
+    } else {
+        seen.add(m);
     }
+    Some(is_marked)
 }
 
 /// Whether no mark can have come to a mapping by an mremap of glibc's own.

@@ -115,18 +115,26 @@ pub(crate) fn is_marked(start: usize, end: usize) -> bool {
 }
 
 /// `munmap` is about to unmap a mapping. It returns 0 when it did. The note goes first: afterwards
-/// another thread might have marked what lies there by then.
+/// another thread might have marked what lies there by then. No other thread may look at the
+/// mapping between the two: it would find the mark, and note it again. A note that stays covers
+/// what lies there next. If another thread moves a mapping there that has our mark, that mark would
+/// stay, too.
 pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) -> i32 {
     if notes::is_empty() || speculating() || sandboxed() || len == 0 || !addr.is_multiple_of(4096) {
         return munmap();
     }
     let end = page_end(addr, len);
-    let forgotten = notes::remove(addr, end);
-    let result = munmap();
-    if result != 0 && forgotten {
-        notes::add(addr, end);
+    if !notes::touch(addr, end) {
+        return munmap();
     }
-    result
+    window::outside(|| {
+        let forgotten = notes::remove(addr, end);
+        let result = munmap();
+        if result != 0 && forgotten {
+            notes::add(addr, end);
+        }
+        result
+    })
 }
 
 /// A mapping is about to be moved or to grow, and may take a mark along. `mremap` makes the call.
