@@ -299,7 +299,7 @@ def test_what_another_process_dumps_is_added():
 
 
 def test_why_a_start_forks():
-    end = (True,) if sys.version_info >= (3, 11) else ()
+    end = (True,) if (3, 11) <= sys.version_info < (3, 14) else ()
     without = None if sys.version_info >= (3, 10) else "fork"
     assert _why((None, None, None, -1, None, *end)) == without
     assert _why((None, None, None, -1, print, *end)) == "fork for preexec_fn"

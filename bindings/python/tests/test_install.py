@@ -432,8 +432,8 @@ def test_pty_spawn_does_not_fork_but_where_the_program_is_missing() -> None:
     """
     for installed in (True, False):
         out = python(code % installed)
-        # Between them is the traceback of the fork of this interpreter.
-        assert out.startswith("3\n") and out.endswith("True\n") and "FileNotFoundError" in out
+        # The traceback is that of the fork of this interpreter.
+        assert "3\n" in out and out.endswith("True\n") and "FileNotFoundError" in out
 
 
 def test_pexpect_does_not_fork() -> None:

@@ -125,9 +125,11 @@ def _clean() -> Dict[str, Any]:
         __package__=None,
         __loader__=None,
         __spec__=None,
-        __annotations__={},
         __builtins__=builtins,
     )
+    # From 3.14 on a module's annotations are made when they are asked for.
+    if sys.version_info < (3, 14):
+        names["__annotations__"] = {}
     return names
 
 

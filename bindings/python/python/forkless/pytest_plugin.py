@@ -223,8 +223,8 @@ def _as(new: Callable[..., Any], old: Callable[..., Any]) -> Callable[..., Any]:
     return new
 
 
-# The last arguments of fork_exec: from 3.11 on `allow_vfork` comes after them.
-_HAS_ALLOW_VFORK = sys.version_info >= (3, 11)
+# The last arguments of fork_exec: from 3.11 to 3.13 `allow_vfork` comes after them.
+_HAS_ALLOW_VFORK = (3, 11) <= sys.version_info < (3, 14)
 _HAS_VFORK = sys.version_info >= (3, 10)
 
 
