@@ -9,9 +9,11 @@
 //! must read as zero in a child.
 //!
 //! A note goes when `munmap` unmaps its memory. It stays where libc unmaps memory by itself, or
-//! another mapping replaces it. That does no harm: a mapping counts as marked only if all of it is
-//! noted. The kernel splits mappings where a mark begins and ends. So a marked mapping was noted
-//! from end to end, as long as growing by mremap is noted, too.
+//! another mapping replaces it. A mapping counts as marked only if all of it is noted. The kernel
+//! splits mappings where a mark begins and ends. So a marked mapping was noted from end to end, as
+//! long as growing by mremap is noted, too. A mapping that counts as marked without a mark is left
+//! to the kernel, which does no harm. But if another thread moves a mapping there that has our
+//! mark, that mark stays (docs/trust.md).
 //!
 //! Once the program has a seccomp filter nothing is noted any more. That takes system calls, and no
 //! fork of it speculates.
