@@ -125,8 +125,9 @@ pub fn look(part: &impl Part) -> Option<bool> {
             return None;
         }
         let _ = retry(|| advise(MADV_DONTFORK));
-        // With the mark it is one mapping again. Else another thread has changed it meanwhile.
-        if !(0..TRIES).any(|_| ask() == Ok(false)) {
+        // With the mark it is one mapping again. Else another thread has changed it meanwhile. No
+        // other answer is evidence: locked memory never says that it is one.
+        if ask() == Ok(true) {
             let _ = retry(|| advise(MADV_DOFORK));
             return None;
         }
@@ -237,6 +238,49 @@ mod tests {
                 prop_assert_ne!(answer, Some(false));
             }
         }
+    }
+
+    /// Locked memory of a process that may lock no more: the kernel refuses to tell that it is one
+    /// mapping, but not that it is two.
+    #[test]
+    fn the_marks_of_locked_memory_are_told_and_stay() {
+        struct Locked(Memory);
+        impl Part for Locked {
+            fn advise(&self, advice: u32) -> Result<()> {
+                self.0.advise(advice)
+            }
+            fn is_split(&self) -> Result<bool> {
+                if self.0.is_split()? { Ok(true) } else { Err(Errno::EAGAIN) }
+            }
+        }
+        for dontfork in [false, true] {
+            let flags = Flags { dontfork, ..Flags::default() };
+            let locked = Locked(Memory::of(flags, Vec::new()));
+            assert_eq!(look(&locked), Some(dontfork));
+            assert_eq!(locked.0.below.get(), flags);
+        }
+    }
+
+    /// Another thread puts another mapping there, in the midst of the questions: it is not split
+    /// first, and then it is.
+    #[test]
+    fn a_mapping_that_is_replaced_meanwhile_gets_no_mark() {
+        struct Replaced {
+            answers: RefCell<Vec<bool>>,
+            last: Cell<u32>,
+        }
+        impl Part for Replaced {
+            fn advise(&self, advice: u32) -> Result<()> {
+                self.last.set(advice);
+                Ok(())
+            }
+            fn is_split(&self) -> Result<bool> {
+                Ok(self.answers.borrow_mut().pop().unwrap_or(true))
+            }
+        }
+        let replaced = Replaced { answers: RefCell::new(std::vec![false; 3]), last: Cell::new(0) };
+        assert_eq!(look(&replaced), None);
+        assert_eq!(replaced.last.get(), MADV_DOFORK);
     }
 
     #[test]
