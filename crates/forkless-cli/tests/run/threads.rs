@@ -23,6 +23,7 @@ cases! {
     touches_and_crashes: 0, ["Fault"];
     a_signal_reaches_the_child_that_stays: 0, ["Late"];
     threads_come_and_go: 10, [];
+    sealed_memory: 1, [];
 }
 
 /// The first child of a site is undone. The others find what it fetched.

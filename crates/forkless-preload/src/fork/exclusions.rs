@@ -8,7 +8,7 @@ use forkless_run::AbortKind;
 use forkless_speculate::exclusions::{self, Places, Ranges};
 use forkless_speculate::marks::{self, Part};
 use forkless_sys::maps::{self, Mapping};
-use forkless_sys::{Result, mm, process};
+use forkless_sys::{Errno, Result, mm, process};
 
 use crate::mappings::{advice, each_writable, have_ring};
 use crate::{next, reserve, rt};
@@ -209,7 +209,8 @@ fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
 /// cannot be told. `may_split`: whether it may be two mappings for a moment. With signals blocked.
 ///
 /// No note is made of a mapping that cannot be told: another thread may have unmapped it. The note
-/// would cover whatever comes there, and our marks would stay on it.
+/// would cover whatever comes there, and our marks would stay on it. Sealed memory stays where it
+/// is, and counts as marked.
 fn is_marked(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> Option<bool> {
     let seen = &state::get().seen;
     if advice::is_marked(m.start, m.end) {
@@ -222,7 +223,11 @@ fn is_marked(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> Optio
     if !may_split(m.start, border) {
         return Some(false);
     }
-    let is_marked = marks::look(&Below { start: m.start, border })?;
+    let below = Below { start: m.start, border };
+    let is_marked = match marks::look(&below) {
+        None if below.is_split() == Err(Errno::EPERM) => true,
+        told => told?,
+    };
     if is_marked {
         // Our marks are taken back everywhere else.
         advice::found(m.start, m.end);
