@@ -10,8 +10,8 @@
 # $XDG_CACHE_HOME or ~/.cache by default. The command runs there by chroot, in a mount namespace of
 # its own, so that nothing stays mounted. `system` and `popen` start that Debian's shell.
 #
-# DIR (target/glibc) gets here.json, $release.json and compare.md. Exit 1 if a measurement fails, 2
-# for usage, 3 if something needed is missing.
+# DIR (target/glibc) gets here.json, trixie.json (or of $FORKLESS_DEBIAN) and compare.md. Exit 1 if
+# a measurement fails, 2 for usage, 3 if something needed is missing.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
@@ -44,7 +44,7 @@ within() {
 echo "here:   $(version env)"
 echo "$release: $(version within)"
 "$forkless" bench spawn --no-save --json "$out/here.json" "$@" || die 1 "the measurement here failed"
-within /opt/forkless/forkless bench spawn --no-save --json /opt/out/$release.json "$@" ||
+within /opt/forkless/forkless bench spawn --no-save --json "/opt/out/$release.json" "$@" ||
 	die 1 "the measurement in the tree failed"
 "$forkless" compare "$out/here.json" "$out/$release.json" --relative --markdown >"$out/compare.md"
 cat "$out/compare.md"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # A small Debian for the commands of this directory: $tree/root. Sourced by them. It needs root,
-# debootstrap, and once 60 MB of downloads. The release is Debian 13 (trixie, glibc 2.41), or the one
-# that $FORKLESS_DEBIAN names, such as forky or sid.
+# debootstrap, and once 60 MB of downloads. $FORKLESS_DEBIAN names its release, such as forky or
+# sid. The default is Debian 13 (trixie, glibc 2.41).
 release=${FORKLESS_DEBIAN:-trixie}
 tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-$release}
 mirror=${FORKLESS_DEBIAN_MIRROR:-http://deb.debian.org/debian}

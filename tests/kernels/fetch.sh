@@ -59,8 +59,8 @@ kernel() { # PACKAGE APT-OPTION...
 	echo "$tree"
 }
 
-# Prints the directory of the newest kernel of another release, of the packages of this name. Mirrors
-# drop some of its packages before its lists: the newest package that can be had is taken.
+# Prints the directory of the newest kernel of another release, of the packages of this name.
+# Mirrors drop some of its packages before its lists: the newest package that can be had is taken.
 of_release() { # RELEASE PATTERN SOURCE...
 	local release=$1 pattern=$2 package tree
 	shift 2

@@ -4,6 +4,7 @@
 //! Files of `/etc` are those of a mount namespace of the test's own.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -210,13 +211,16 @@ fn children_inherit_no_library_when_told() {
     fs::create_dir(&folder).expect("a folder of the test's own");
     let installed = folder.join(forkless_run::INSTALLED_NAME);
     fs::copy(&*LIBRARY, &installed).expect("a copy");
-    let script =
-        "/usr/bin/env | grep -o -e ^LD_PRELOAD -e ^FORKLESS_OPTIONS.* -e ^FORKLESS_RUN.* | sort; exit 0";
+    let script = "/usr/bin/env | grep -o -e ^LD_PRELOAD -e ^FORKLESS.* | sort; exit 0";
     for (words, preloads) in [("children=follow", "LD_PRELOAD\n"), ("children=no", "")] {
         let variable = format!("FORKLESS_OPTIONS={words}");
         // `env` itself has no library: it sets the variables for the shell.
-        let seen =
-            observe(&mut with(&[preload(&installed), variable], Path::new("/bin/sh"), &["-c", script]));
+        let mut command = with(&[preload(&installed), variable], Path::new("/bin/sh"), &["-c", script]);
+        // What the tests themselves were given.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"FORKLESS")) {
+            command.env_remove(name);
+        }
+        let seen = observe(&mut command);
         let variables = format!("FORKLESS_OPTIONS={words}\n{preloads}");
         assert_eq!(seen, (Some(0), variables, String::new()), "{words}");
     }
