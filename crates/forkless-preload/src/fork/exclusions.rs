@@ -74,7 +74,7 @@ pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
             return shared.push(m.start, m.end, false);
         }
         if exclusions::is_candidate(&m) && m.end - m.start >= SMALLEST {
-            match is_marked(&m, may_split) {
+            match is_marked(&m, beside_threads, may_split) {
                 Some(true) => {}
                 Some(false) => {
                     listed.absent += exclusions::exclude(&m, pins, absent, SMALLEST, may_split);
@@ -210,8 +210,12 @@ fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
 ///
 /// No note is made of a mapping that cannot be told: another thread may have unmapped it. The note
 /// would cover whatever comes there, and our marks would stay on it. Sealed memory stays where it
-/// is, and counts as marked.
-fn is_marked(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> Option<bool> {
+/// is, and counts as marked beside threads.
+fn is_marked(
+    m: &Mapping,
+    beside_threads: bool,
+    may_split: impl FnOnce(usize, usize) -> bool,
+) -> Option<bool> {
     let seen = &state::get().seen;
     if advice::is_marked(m.start, m.end) {
         return Some(true);
@@ -225,7 +229,7 @@ fn is_marked(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> Optio
     }
     let below = Below { start: m.start, border };
     let is_marked = match marks::look(&below) {
-        None if below.is_split() == Err(Errno::EPERM) => true,
+        None if beside_threads && below.is_split() == Err(Errno::EPERM) => true,
         told => told?,
     };
     if is_marked {
