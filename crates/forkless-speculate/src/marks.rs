@@ -79,6 +79,19 @@ pub fn may_have_moved(second_word: usize) -> bool {
         && [size, size.wrapping_add(WORDS)].iter().any(|s| s.is_multiple_of(4096))
 }
 
+/// Whether a block of malloc's may be a mapping by itself that moves when it grows to `size`. Few
+/// other blocks look like it.
+///
+/// glibc puts two words in front, or an alignment, which is a power of two (malloc/malloc.c,
+/// `sysmalloc_mmap`, `_int_memalign`). In musl such blocks begin anywhere, with this size at least
+/// (mallocng/meta.h, `MMAP_THRESHOLD`).
+#[must_use]
+pub const fn may_be_a_mapping(block: usize, size: usize) -> bool {
+    const SMALLEST_OF_MUSL: usize = 131_052;
+    let in_page = block & 4095;
+    in_page & in_page.wrapping_sub(1) == 0 || size >= SMALLEST_OF_MUSL
+}
+
 /// Where to split a mapping: not within a huge page, if there is another place.
 #[must_use]
 pub fn border(m: &Mapping) -> usize {
@@ -327,6 +340,14 @@ mod tests {
             assert!(start << 12 < border && border + 4096 <= end << 12, "{start:x}..{end:x}: {border:x}");
         }
         assert_eq!(border(&mapping(0x100, 0x900)), 0x200 << 12);
+    }
+
+    #[test]
+    fn a_block_behind_two_words_or_an_alignment_may_be_a_mapping() {
+        for block in [0x7000_0010, 0x7000_0020, 0x7000_0800, 0x7000_0000] {
+            assert!(may_be_a_mapping(block, 4096), "{block:x}");
+        }
+        assert!(!may_be_a_mapping(0x7000_0030, 131_051) && may_be_a_mapping(0x7000_0030, 131_052));
     }
 
     #[test]

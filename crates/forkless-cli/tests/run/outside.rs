@@ -261,6 +261,25 @@ fn a_library_between_program_and_libc() {
     }
 }
 
+/// Regression: the library's functions under glibc's other names (`__fork`, `__dup2`) went on to
+/// the next `fork` and `dup2`. Another library's called them again, until the stack ended.
+#[test]
+fn a_library_that_calls_glibcs_other_names() {
+    let wrapper = compile("other_names.c", &["-shared", "-fPIC"]);
+    let program = compile_as("uses_other_names", "other_names.c", &["-DPROGRAM"]);
+    let (preloaded, options) = (wrapper.display().to_string(), only_its_own(&[]));
+    let without = observe(plain(&program, &[]).env("LD_PRELOAD", &preloaded));
+    assert_eq!(without, (Some(0), "executed\nstatus 0, 1\n".repeat(3), String::new()));
+    let (with, report) = reported_by(|more| {
+        let mut command = run(&[more, &options[..]].concat(), &program, &[]);
+        command.env("LD_PRELOAD", &preloaded);
+        command
+    });
+    assert_eq!(without, with);
+    // Both names were called.
+    assert_eq!(report.count("forks"), if cfg!(target_arch = "x86_64") { 12 } else { 6 });
+}
+
 /// How many forks commit depends on the moments at which mappings come and go. A child that meets a
 /// mapping that is gone is undone.
 #[test]

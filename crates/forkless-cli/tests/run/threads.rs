@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::fork::{ALWAYS, cases, compare_in, only_its_own, same_as_plain};
+use crate::fork::{ALWAYS, FOR_THREADS, cases, compare_in, only_its_own, same_as_plain};
 use crate::support::{
     PATIENT, Report, allow_seconds, compile, nothing_speculates, observe, plain, reported, reported_by, run,
 };
@@ -248,10 +248,27 @@ fn a_run_below_a_shell_serves_threads_too() {
     assert!(report.count("committed") >= 20 && report.count("retried") >= 1, "{:?}", report.reasons());
 }
 
+/// A block that moves takes a mark of the library's along. So no block moves until the child's
+/// exec: neither by `mremap`, nor by `realloc`, which calls it inside libc.
+#[test]
+fn no_block_moves_while_a_child_speculates() {
+    if nothing_speculates() {
+        return;
+    }
+    let program = compile("moves_meanwhile.c", &["-lpthread"]);
+    for mode in FOR_THREADS {
+        let (seen, report) = reported(&only_its_own(&[mode]), &program, &[]);
+        let kinds = ["malloc", "aligned_alloc", "mmap"];
+        let expected: String = kinds.map(|kind| format!("{kind}: moved after the exec\n")).concat();
+        assert_eq!(seen, (Some(0), expected, String::new()));
+        assert_eq!(report.count("committed"), kinds.len() as u64, "{mode}: {:?}", report.reasons());
+    }
+}
+
 /// Other threads map, mark, unmap and move memory all the time. A mark of the library's that stays
 /// on a block takes it from all later children.
 #[test]
-#[ignore = "minutes; known to fail now and then (docs/trust.md)"]
+#[ignore = "two minutes"]
 fn no_child_lacks_memory_that_moves() {
     let program = compile("marks_and_moves.c", &["-lpthread"]);
     let seen = observe(&mut run(&["--quiet", "--fork-minimum=1M", "--fork-always"], &program, &["120"]));

@@ -174,10 +174,10 @@ fn clear(start: usize, end: usize) {
 pub(crate) fn unmark(beside_threads: bool) {
     absent().iter().for_each(|(start, end)| clear(start, end));
     if beside_threads {
-        // A mapping that another thread moves downwards, while the list is read upwards, is missed.
-        // So the list is read again until all mappings lie where they lay before. Threads that
-        // never rest are given up on after some looks.
-        const LOOKS: usize = 64;
+        // Moves by libc wait. A mapping that another thread moves downwards by an instruction,
+        // while the list is read upwards, is missed. So the list is read again until all mappings
+        // lie where they lay before. Threads that never rest are given up on after some looks.
+        const LOOKS: usize = 8;
         let mut before = None;
         for _ in 0..LOOKS {
             let now = Some(each_candidate(clear));

@@ -129,10 +129,9 @@ macro_rules! of_flags {
 may_loop! {
     close, c"close" => slow_close, "cmp edi, {first}; jae 3f";
     fcntl, c"fcntl" => slow_fcntl, of_flags!();
+    __fcntl, c"__fcntl" => slow_fcntl, of_flags!();
     fcntl64, c"fcntl64" => slow_fcntl, of_flags!();
 }
-
-pub(super) use fcntl::fcntl;
 
 /// Whether another library has functions of its own under these names.
 pub(super) fn others_define() -> bool {

@@ -4,6 +4,9 @@
 //! between fork and exec, dozens of times. In a speculative child they go straight to the policy
 //! and skip the signal (2 us each). Everywhere else they are one compare and one jump to the next
 //! definition, arguments untouched. Where no child speculates they are not interposed.
+//!
+//! Each name goes on to the next definition of that name, though libc has one function for some
+//! two: another library's `fork` may call `__fork`, its `_exit` `_Exit`.
 #![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]
 
 use core::ffi::{c_int, c_void};
@@ -70,22 +73,25 @@ fn at_exit(certain: bool) {
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = unload;
 
+type Exit = extern "C" fn(c_int) -> !;
 // SAFETY: its type.
-static EXIT: Next<extern "C" fn(c_int) -> !> = unsafe { Next::new(c"_exit") };
+static EXIT: Next<Exit> = unsafe { Next::new(c"_exit") };
+// SAFETY: as above.
+static EXIT_OTHER_NAME: Next<Exit> = unsafe { Next::new(c"_Exit") };
 
 /// `_exit(2)`: ends a process without its destructors, ours included.
 #[unsafe(no_mangle)]
 extern "C" fn _exit(status: c_int) -> ! {
-    end(status)
+    end(status, &EXIT)
 }
 
 /// `_Exit(3)`, its other name.
 #[unsafe(no_mangle)]
 extern "C" fn _Exit(status: c_int) -> ! {
-    end(status)
+    end(status, &EXIT_OTHER_NAME)
 }
 
-fn end(status: c_int) -> ! {
+fn end(status: c_int, next: &Next<Exit>) -> ! {
     #[cfg(target_arch = "x86_64")]
     if speculation::is_direct() {
         fork::child::direct(linux_raw_sys::general::__NR_exit_group, &[status as usize, 0, 0, 0, 0, 0]);
@@ -93,7 +99,7 @@ fn end(status: c_int) -> ! {
     if !speculation::speculating() {
         at_exit(false);
     }
-    if let Some(real) = EXIT.get() {
+    if let Some(real) = next.get() {
         real(status);
     }
     forkless_sys::process::exit_group(status)
@@ -101,12 +107,21 @@ fn end(status: c_int) -> ! {
 
 // SAFETY: their type.
 static FORK: Next<next::Fork> = unsafe { Next::new(c"fork") };
+#[cfg(target_arch = "x86_64")]
+// SAFETY: as above.
+static FORK_OTHER_NAME: Next<next::Fork> = unsafe { Next::new(c"__fork") };
 // SAFETY: as above.
 static FORK_SIGNAL_SAFE: Next<next::Fork> = unsafe { Next::new(c"_Fork") };
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
     fork_by(&FORK, site, arch::has_ours())
+}
+
+/// The same by its other name in glibc.
+#[cfg(target_arch = "x86_64")]
+extern "C" fn fork_other_name_entry(site: usize) -> c_int {
+    fork_by(&FORK_OTHER_NAME, site, arch::has_ours())
 }
 
 /// `_Fork(3)`, fork without the fork handlers.
@@ -135,6 +150,7 @@ fn find_childrens() {
         0 => FORKS.store(1, Relaxed),
         1 => {
             EXIT.find();
+            EXIT_OTHER_NAME.find();
             MADVISE.find();
             MREMAP.find();
             MUNMAP.find();

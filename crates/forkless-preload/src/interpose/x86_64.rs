@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
+use forkless_speculate::marks;
 use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
@@ -22,7 +23,10 @@ use crate::speculation::{self, Interception, SPECULATING};
 use crate::window;
 
 use super::closes::{self, forget_closes};
-use super::{absent, fork_entry, fork_signal_safe_entry, note_cancel, note_namespaces, note_prctl};
+use super::{
+    absent, fork_entry, fork_other_name_entry, fork_signal_safe_entry, note_cancel, note_namespaces,
+    note_prctl,
+};
 
 pub(super) use super::fork_handlers::{alone, has_ours};
 
@@ -33,26 +37,11 @@ extern "C" fn fork() -> c_int {
     naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_entry)
 }
 
-/// Defines other names that libc exports for functions of this library's. What counts for a
-/// function counts for all its names (tests/run/launch.rs compares them with libc's).
-macro_rules! other_names {
-    ($($other:ident => $function:path;)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $other() {
-                naked_asm!("jmp {function}", function = sym $function)
-            }
-        )*
-    };
-}
-
-other_names! {
-    __clone => clone;
-    __dup2 => dup2::dup2;
-    __fcntl => closes::fcntl;
-    __fork => fork;
-    __sigaction => sigaction::sigaction;
+/// glibc's other name for it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn __fork() -> c_int {
+    naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_other_name_entry)
 }
 
 /// `_Fork(3)`, fork without the fork handlers.
@@ -149,6 +138,7 @@ macro_rules! interpose {
 interpose! {
     dup, c"dup" => slow_dup;
     dup2, c"dup2" => slow_dup2, opens;
+    __dup2, c"__dup2" => slow_dup2, opens;
     dup3, c"dup3" => slow_dup3, opens;
     open, c"open" => slow_open;
     open64, c"open64" => slow_open;
@@ -158,6 +148,7 @@ interpose! {
     umask, c"umask" => slow_umask;
     signal, c"signal" => slow_signal, sigsys;
     sigaction, c"sigaction" => slow_sigaction, sigsys;
+    __sigaction, c"__sigaction" => slow_sigaction, sigsys;
     sigprocmask, c"sigprocmask" => slow_sigprocmask;
     pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
     setuid, c"setuid" => slow_setuid;
@@ -523,6 +514,56 @@ extern "C" fn note_dlmopen(namespace: usize) {
     }
 }
 
+/// Defines `realloc(3)` under a name of libc's. It moves a block that is a mapping by itself.
+/// Another thread's fork may have marked it at the moment.
+macro_rules! reallocates {
+    ($($name:ident, $text:literal;)*) => {
+        $(mod $name {
+            use super::*;
+
+            jump_slot!(NEXT = $text, else absent);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    "cmp rsi, {smallest}",
+                    "jae 2f",
+                    "jmp [rip + {next}]",
+                    "2: lea rdx, [rip + {next}]",
+                    "jmp {large}",
+                    smallest = const SMALLEST_MOVE,
+                    next = sym NEXT,
+                    large = sym reallocate,
+                )
+            }
+        })*
+    };
+}
+
+reallocates! {
+    realloc, c"realloc";
+    __libc_realloc, c"__libc_realloc";
+}
+
+/// No block that is a mapping by itself grows to less: a page without the two words in front.
+const SMALLEST_MOVE: usize = 4000;
+
+/// A block of an arena does not wait. Its call takes the arena's lock, which the thread that
+/// speculates holds, and that thread would wait for this one.
+extern "C" fn reallocate(block: usize, size: usize, next: &AtomicPtr<c_void>) -> usize {
+    // SAFETY: libc's function. Until it is found, what finds it keeps the arguments.
+    let real = unsafe {
+        core::mem::transmute::<*mut c_void, extern "C" fn(usize, usize) -> usize>(next.load(Relaxed))
+    };
+    // No look for filters, which takes system calls. A process whose fork has not looked for them
+    // does not speculate.
+    if !marks::may_be_a_mapping(block, size) || speculation::speculating() || fork::sandboxed() {
+        return real(block, size);
+    }
+    window::outside(|| real(block, size))
+}
+
 /// Makes a fork of libc's own, once no memory is marked.
 fn past_fork<F: Copy>(next: &'static Next<F>, call: impl FnOnce(F) -> c_int) -> c_int {
     let Some(real) = next.get() else { return absent() };
@@ -554,28 +595,39 @@ fn note_clone(flags: u32) {
 }
 
 type Clone = extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int;
-// SAFETY: `clone` is variadic; its last three arguments are there or they are not, and libc looks
-// at them only where they mean something.
-static CLONE: Next<Clone> = unsafe { Next::new(c"clone") };
 
-/// `clone(2)`.
-#[unsafe(no_mangle)]
-extern "C" fn clone(
-    entry: usize,
-    stack: usize,
-    flags: c_int,
-    argument: usize,
-    parent_tid: usize,
-    tls: usize,
-    child_tid: usize,
-) -> c_int {
-    note_clone(flags as u32);
-    let make = |real: Clone| real(entry, stack, flags, argument, parent_tid, tls, child_tid);
-    if flags as u32 & k::CLONE_VM == 0 {
-        past_fork(&CLONE, make)
-    } else {
-        CLONE.get().map_or_else(|| absent(), make)
-    }
+/// Defines `clone(2)` under a name of libc's.
+macro_rules! clones {
+    ($($name:ident, $text:literal;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name(
+                entry: usize,
+                stack: usize,
+                flags: c_int,
+                argument: usize,
+                parent_tid: usize,
+                tls: usize,
+                child_tid: usize,
+            ) -> c_int {
+                // SAFETY: `clone` is variadic; its last three arguments are there or they are not,
+                // and libc looks at them only where they mean something.
+                static NEXT: Next<Clone> = unsafe { Next::new($text) };
+                note_clone(flags as u32);
+                let make = |real: Clone| real(entry, stack, flags, argument, parent_tid, tls, child_tid);
+                if flags as u32 & k::CLONE_VM == 0 {
+                    past_fork(&NEXT, make)
+                } else {
+                    NEXT.get().map_or_else(|| absent(), make)
+                }
+            }
+        )*
+    };
+}
+
+clones! {
+    clone, c"clone";
+    __clone, c"__clone";
 }
 
 mod syscall_function {

@@ -12,8 +12,8 @@
 //! another mapping replaces it. A mapping counts as marked only if all of it is noted. The kernel
 //! splits mappings where a mark begins and ends. So a marked mapping was noted from end to end, as
 //! long as growing by mremap is noted, too. A mapping that counts as marked without a mark is left
-//! to the kernel, which does no harm. But if another thread moves a mapping there that has our
-//! mark, that mark stays (docs/trust.md).
+//! to the kernel, which does no harm. But another thread may move a mapping there by an
+//! instruction. If that mapping has our mark, the mark stays (docs/trust.md).
 //!
 //! Once the program has a seccomp filter nothing is noted any more. That takes system calls, and no
 //! fork of it speculates.
@@ -118,9 +118,7 @@ pub(crate) fn is_marked(start: usize, end: usize) -> bool {
 
 /// `munmap` is about to unmap a mapping. It returns 0 when it did. The note goes first: afterwards
 /// another thread might have marked what lies there by then. No other thread may look at the
-/// mapping between the two: it would find the mark, and note it again. A note that stays covers
-/// what lies there next. If another thread moves a mapping there that has our mark, that mark would
-/// stay, too.
+/// mapping between the two: it would find the mark, and note it again.
 pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) -> i32 {
     if notes::is_empty() || speculating() || sandboxed() || len == 0 || !addr.is_multiple_of(4096) {
         return munmap();
