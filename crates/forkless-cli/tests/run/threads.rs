@@ -24,6 +24,7 @@ cases! {
     a_signal_reaches_the_child_that_stays: 0, ["Late"];
     threads_come_and_go: 10, [];
     sealed_memory: 1, [];
+    as_many_mappings_as_allowed: 0, ["Advice"];
 }
 
 /// The first child of a site is undone. The others find what it fetched.

@@ -87,7 +87,7 @@ pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
         true
     })?;
     if beside_threads && !is_clear {
-        return Err(AbortKind::Busy);
+        return Err(AbortKind::Advice);
     }
     if !beside_threads {
         kernel_writes_nothing(shared_sum)?;
