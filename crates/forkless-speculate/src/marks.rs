@@ -79,18 +79,18 @@ pub fn may_have_moved(second_word: usize) -> bool {
         && [size, size.wrapping_add(WORDS)].iter().any(|s| s.is_multiple_of(4096))
 }
 
-/// Whether a block of malloc's may be a mapping by itself that moves when it grows to `size`. Few
-/// other blocks look like it.
-///
-/// glibc puts two words in front, or an alignment, which is a power of two (malloc/malloc.c,
-/// `sysmalloc_mmap`, `_int_memalign`). In musl such blocks begin anywhere, with this size at least
-/// (mallocng/meta.h, `MMAP_THRESHOLD`).
+/// Whether a block of glibc's malloc may be a mapping by itself, by where it begins: behind two
+/// words, or at an alignment, which is a power of two (malloc/malloc.c, `sysmalloc_mmap`,
+/// `_int_memalign`).
 #[must_use]
-pub const fn may_be_a_mapping(block: usize, size: usize) -> bool {
-    const SMALLEST_OF_MUSL: usize = 131_052;
+pub const fn may_be_a_mapping(block: usize) -> bool {
     let in_page = block & 4095;
-    in_page & in_page.wrapping_sub(1) == 0 || size >= SMALLEST_OF_MUSL
+    in_page & in_page.wrapping_sub(1) == 0
 }
+
+/// The least size with which musl's malloc has a mapping for a block (mallocng/meta.h,
+/// `MMAP_THRESHOLD`).
+pub const SMALLEST_MAPPING_OF_MUSL: usize = 131_052;
 
 /// Where to split a mapping: not within a huge page, if there is another place.
 #[must_use]
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn a_block_behind_two_words_or_an_alignment_may_be_a_mapping() {
         for block in [0x7000_0010, 0x7000_0020, 0x7000_0800, 0x7000_0000] {
-            assert!(may_be_a_mapping(block, 4096), "{block:x}");
+            assert!(may_be_a_mapping(block), "{block:x}");
         }
-        assert!(!may_be_a_mapping(0x7000_0030, 131_051) && may_be_a_mapping(0x7000_0030, 131_052));
+        assert!(!may_be_a_mapping(0x7000_0030) && !may_be_a_mapping(0x7000_0ff0));
     }
 
     #[test]

@@ -556,9 +556,14 @@ extern "C" fn reallocate(block: usize, size: usize, next: &AtomicPtr<c_void>) ->
     let real = unsafe {
         core::mem::transmute::<*mut c_void, extern "C" fn(usize, usize) -> usize>(next.load(Relaxed))
     };
+    let may_be_a_mapping = if next::is_glibc() {
+        marks::may_be_a_mapping(block)
+    } else {
+        size >= marks::SMALLEST_MAPPING_OF_MUSL
+    };
     // No look for filters, which takes system calls. A process whose fork has not looked for them
     // does not speculate.
-    if !marks::may_be_a_mapping(block, size) || speculation::speculating() || fork::sandboxed() {
+    if !may_be_a_mapping || speculation::speculating() || fork::sandboxed() {
         return real(block, size);
     }
     window::outside(|| real(block, size))
