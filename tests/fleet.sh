@@ -26,7 +26,7 @@ done
 python3 -c 'import yaml' 2>/dev/null || missing "python3 has no yaml: apt-get install python3-yaml"
 [ "$(id -u)" = 0 ] || missing "only root can give the capabilities of daemonset.yaml"
 [ -x "$forkless" ] || missing "$forkless is missing: ./x build"
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 3
 ended() {
 	# shellcheck disable=SC2046
 	kill $(jobs -p) 2>/dev/null

@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
 	shift
 done
 [ -x "$forkless" ] || { echo "commits: $forkless is not there: ./x build makes it" >&2; exit 3; }
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 3
 chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
 skipped=()

@@ -35,7 +35,7 @@ done
 [ ${#wanted[@]} -gt 0 ] || mapfile -t wanted <<<"$targets"
 cargo +nightly fuzz --version >/dev/null 2>&1 ||
 	{ echo "fuzz: needs a nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install cargo-fuzz --locked" >&2; exit 3; }
-log=$(mktemp)
+log=$(mktemp) || exit 3
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT TERM
 
@@ -74,7 +74,7 @@ status=0
 for target in "${wanted[@]}"; do
 	seed "$target"
 	# The control's inputs stay out of the corpus and of the artifacts.
-	scratch=$(mktemp -d)
+	scratch=$(mktemp -d) || exit 3
 	cargo +nightly fuzz build --features planted "$target" >"$log" 2>&1 || { cat "$log"; exit 1; }
 	cp "corpus/$target"/* "$scratch/" 2>/dev/null
 	# No end by the clock decides: a planted claim counts as refuted only by its own words.

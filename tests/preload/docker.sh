@@ -26,7 +26,7 @@ if [ ! -e "$store/base/etc/debian_version" ]; then
 fi
 
 name=forkless-recipe-$$
-context=$(mktemp -d)
+context=$(mktemp -d) || exit 3
 trap 'docker image rm --force "$name" "$name-base" >/dev/null 2>&1; rm -rf "$context"' EXIT
 tar -C "$store/base" -c . | docker import - "$name-base" >/dev/null || exit 3
 cp "$library" "$context/libforkless-run.so"

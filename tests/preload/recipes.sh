@@ -21,7 +21,7 @@ else
 	library=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/preload/libforkless_preload.so
 fi
 [ "$(id -u)" = 0 ] || missing "only root can make mount namespaces"
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 3
 trap 'rm -rf "$work"' EXIT
 cc -O1 -o "$work/cases" "$top/fixtures/run/preloaded_cases.c" -lpthread || exit 3
 

@@ -48,7 +48,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#wanted[@]} -gt 0 ] || mapfile -t wanted <<<"$suites"
 
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 3
 kept=
 trap '[ -n "$kept" ] || rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
