@@ -20,9 +20,9 @@ static RANDOM_THREADS: LazyLock<PathBuf> =
 /// the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419 read from a
 /// pipe that had taken the number of a file; 10485 learnt an errno that only timing decided; 19916
 /// made the parent's own pipe blocking, 20669 read below its memory, where anything may lie, 31693
-/// showed the number of its terminal, and the four from 201240 on learnt what an fstat that failed
-/// had left on the stack.
-const CORPUS: [(u64, u32); 12] = [
+/// showed the number of its terminal, the four from 201240 on learnt what an fstat that failed had
+/// left on the stack, and 3000100 read from a hole in its memory, where a new mapping lay by chance.
+const CORPUS: [(u64, u32); 13] = [
     (141, 48),
     (281, 48),
     (1419, 48),
@@ -35,6 +35,7 @@ const CORPUS: [(u64, u32); 12] = [
     (203623, 84),
     (205661, 84),
     (1_002_761, 108),
+    (3_000_100, 121),
 ];
 
 fn from_environment(name: &str, default: u64) -> u64 {
