@@ -21,7 +21,7 @@ static RANDOM_THREADS: LazyLock<PathBuf> =
 /// pipe that had taken the number of a file; 10485 learnt an errno that only timing decided; 19916
 /// made the parent's own pipe blocking, 20669 read below its memory, where anything may lie, 31693
 /// showed the number of its terminal, the four from 201240 on learnt what an fstat that failed had
-/// left on the stack, and 3000100 read from a hole in its memory, where a new mapping lay by chance.
+/// left on the stack, and 3000100 read from a hole in its memory, where another mapping lay.
 const CORPUS: [(u64, u32); 13] = [
     (141, 48),
     (281, 48),

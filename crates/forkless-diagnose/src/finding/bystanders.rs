@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::collect::{Group, Outcome};
-use crate::creation::ProgramKey;
+use crate::creation::{Place, ProgramKey};
 use crate::program::ProcessName;
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
@@ -19,6 +19,7 @@ const MARGIN: f64 = 4.0;
 struct Merged {
     process: ProcessName,
     programs: Vec<ProgramKey>,
+    places: HashMap<Place, u64>,
     stack: Vec<Frame>,
     outcome: Outcome,
     group: Group,
@@ -29,25 +30,29 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
     for ((place, outcome), group) in context.groups.iter().filter(|(_, group)| group.stalled > 0) {
         let process = context.name(place.program(), &group.comm);
-        let stack = context.stack_of(std::iter::once((place, 1)));
-        let key = (label(&process), process.cgroup.clone(), stack.clone(), *outcome);
+        let key = (label(&process), process.cgroup.clone(), context.native_or_lines(place), *outcome);
         let known = merged.entry(key).or_insert_with(|| Merged {
             process,
             programs: Vec::new(),
-            stack,
+            places: HashMap::new(),
+            stack: Vec::new(),
             outcome: *outcome,
             group: Group::default(),
         });
         if !known.programs.contains(&place.program()) {
             known.programs.push(place.program());
         }
+        *known.places.entry(*place).or_default() += group.stalling;
         known.group.merge(group);
+    }
+    for found in merged.values_mut() {
+        found.stack = context.stack_of(found.places.iter().map(|(place, count)| (place, *count)));
     }
     merged.into_values().filter_map(|merged| finding(context, &merged)).collect()
 }
 
 fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    let Merged { process, programs, stack, outcome, group } = merged;
+    let Merged { process, programs, stack, outcome, group, .. } = merged;
     let model = context.model;
     let forks = group.stalling;
     let ns = group.stalled_ns as f64;
@@ -117,4 +122,48 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         }),
         ..context.finding(FindingKind::Bystanders, process, programs, forks, saving_each)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Estimate;
+    use crate::collect::Collected;
+    use crate::finding::look;
+    use crate::model::CostModel;
+
+    /// The first fork of a program, whose line was read too late, was a finding of its own, at a
+    /// line of the interpreter.
+    #[test]
+    fn forks_of_one_native_stack_are_one_finding() {
+        let frame = |function: &str, line| Frame {
+            function: Some(function.into()),
+            line,
+            module: "server".into(),
+            ..Frame::default()
+        };
+        let place = |word| Place { pid: 1, nr: 56, ip: 1, word, image: 0 };
+        let group = |stalling| {
+            let mut group =
+                Group { count: stalling, comm: "server".to_owned(), stalling, ..Group::default() };
+            (group.stalled, group.stalled_ns) = (4 * stalling, 80_000_000 * stalling);
+            group.caller.add(20e6);
+            group.anon.add(f64::from(1 << 30));
+            group
+        };
+        let groups = HashMap::from([
+            ((place(0), Outcome::ForkThenExec), group(1)),
+            ((place(9), Outcome::ForkThenExec), group(19)),
+        ]);
+        let mut collected = Collected::new();
+        for word in [0, 9] {
+            collected.stacks.insert(place(word), vec![(vec![frame("os_fork", None)], 1)]);
+        }
+        collected.lines_at.entry(place(9)).or_default().add(&[frame("start", Some(7))], 3);
+        let each = Estimate { low: 25.0, mid: 25.0, high: 25.0 };
+        let model = CostModel { fork_per_entry: each, ..CostModel::default() };
+        let found = look(&collected, &groups, &model, find);
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.count, &one.call_site), (20, &vec![frame("start", Some(7)), frame("os_fork", None)]));
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::collect::Blocked;
-use crate::creation::ProgramKey;
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::program::ProcessName;
 use crate::reach::speculated_from;
@@ -18,6 +18,7 @@ const SHARE: f64 = 20.0;
 struct Merged {
     process: ProcessName,
     programs: Vec<ProgramKey>,
+    places: HashMap<Place, u64>,
     stack: Vec<Frame>,
     blocked: Blocked,
 }
@@ -28,18 +29,22 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     for (place, blocked) in context.collected.loops.iter() {
         let program = place.program();
         let process = context.name(program, &blocked.comm);
-        let stack = context.stack_of(std::iter::once((place, 1)));
-        let key = (label(&process), process.cgroup.clone(), stack.clone());
+        let key = (label(&process), process.cgroup.clone(), context.native_or_lines(place));
         let known = merged.entry(key).or_insert_with(|| Merged {
             process,
             programs: Vec::new(),
-            stack,
+            places: HashMap::new(),
+            stack: Vec::new(),
             blocked: Blocked::default(),
         });
         if !known.programs.contains(&program) {
             known.programs.push(program);
         }
+        *known.places.entry(*place).or_default() += blocked.count;
         known.blocked.merge(blocked);
+    }
+    for found in merged.values_mut() {
+        found.stack = context.stack_of(found.places.iter().map(|(place, count)| (place, *count)));
     }
     for merged in merged.values_mut().filter(|merged| has_own_loop(&merged.stack)) {
         merged.blocked.end_waits = merged.blocked.count;
@@ -75,7 +80,7 @@ fn mostly(blocked: &Blocked) -> For {
 }
 
 fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    let Merged { process, programs, stack, blocked } = merged;
+    let Merged { process, programs, stack, blocked, .. } = merged;
     let count = blocked.count;
     let ns = blocked.ns() as f64;
     if count == 0 || context.share(ns) < context.thresholds.share * SHARE {

@@ -183,6 +183,13 @@ impl Finding {
         place_in(&self.call_site)
     }
 
+    /// What is missing at the place of an interpreter: "the line of its Python code". The evidence
+    /// of that name says why.
+    #[must_use]
+    pub fn unread_line(&self) -> Option<&str> {
+        self.evidence.iter().map(|said| said.what.as_str()).find(|what| what.starts_with(forks::LINE_OF))
+    }
+
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
         let place = self.place().filter(|place| place.line.is_none() && !place.is_of_interpreter())?;
@@ -411,6 +418,13 @@ impl Context<'_> {
         stacks.into_iter().find(|stack| !stack.is_empty()).unwrap_or_default()
     }
 
+    /// What is the same at all places of one finding of a program: the stack of native code,
+    /// whatever lines of a script were read at each. Without such a stack, the lines.
+    pub(crate) fn native_or_lines(&self, site: &Place) -> Vec<Frame> {
+        let native = self.stack(site);
+        if native.is_empty() { self.stack_of(std::iter::once((site, 1))) } else { native }
+    }
+
     /// The most frequent stack of a place.
     pub(crate) fn stack(&self, site: &Place) -> Vec<Frame> {
         let stacks = self.collected.stacks.get(site);
@@ -489,7 +503,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(erosion::find(context));
     for finding in &mut findings {
         // Of an interpreter nobody wants a line: it is said why its script has none.
-        if !finding.evidence.iter().any(|said| said.what.starts_with(forks::LINE_OF)) {
+        if finding.unread_line().is_none() {
             let why = finding.line_evidence();
             finding.evidence.extend(why);
         }

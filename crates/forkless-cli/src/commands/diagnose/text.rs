@@ -153,7 +153,8 @@ fn print_finding(
         writeln!(out, "   who      {}", in_line(&who(f)))?;
     } else {
         let place = f.place().map(|frame| format!("{frame}, ")).unwrap_or_default();
-        writeln!(out, "   where    {}", in_line(&format!("{place}{}", owner(f))))?;
+        let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
+        writeln!(out, "   where    {}", in_line(&format!("{place}{unread}{}", owner(f))))?;
     }
     let times = if f.count == 1 { "once".to_owned() } else { format!("over {} times", f.count) };
     let parts = cost(f.cost);
