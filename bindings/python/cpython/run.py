@@ -148,7 +148,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.python:
         found = {}
-        for python in arguments.python:
+        for python in map(os.path.abspath, arguments.python):
             version = version_of(python)
             if version is None:
                 parser.error("%s: no interpreter with its own tests" % python)

@@ -248,7 +248,9 @@ def test_forks_of_xdists_workers_are_reported(tmp_path):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     code, said = _pytest(tmp_path, FORKS, "--forkless", "-n", "2")
     assert code == 0, said
-    assert "6 forks took" in said and "test_it.py::test_of_fork" in said, said
+    # CPython 3.9 forks for xdist's own programs, too.
+    of_tests = [line.split()[2] for line in said.splitlines() if "test_it.py::test_of" in line]
+    assert sorted(of_tests) == ["1", "1", "2", "2"] and "forks took" in said, said
 
 
 def test_without_the_option_nothing_is_replaced(tmp_path):
