@@ -183,6 +183,7 @@ _NO_FDS = ()
 _PATH_SEPARATOR = ord("/")
 _ID_MAX = 2**32 - 1
 _SINCE_3_12 = sys.version_info >= (3, 12)
+_SINCE_3_13 = sys.version_info >= (3, 13)
 _genuine_get_exec_path = os.get_exec_path
 # Of a pipe: buffered or not, and text.
 _FILES = (_standard.io.BufferedReader, _standard.io.FileIO, _standard.io.TextIOWrapper)
@@ -459,6 +460,10 @@ def _methods(popen):
             executable = args[0]
 
         sys.audit("subprocess.Popen", executable, args, cwd, env)
+        by_posix_spawn = options is None and _goes_by_posix_spawn(locals())
+        if by_posix_spawn:
+            is_told = env is not None or _SINCE_3_13
+            sys.audit("os.posix_spawn", executable, args, env if is_told else os.environ)
 
         encode = os.fsencode
         entries = None if env is None else _environment(env)
@@ -546,7 +551,6 @@ def _methods(popen):
         if type(started[0]) is str:
             raise _failed(self, _StepError(*started), locals())
         if not blocking:
-            by_posix_spawn = options is None and _goes_by_posix_spawn(locals())
             self._names = (executable, cwd, by_posix_spawn)
             self._child = _Child(*started)
         if leads:
@@ -758,7 +762,7 @@ def _take_later_options(self, kwargs):
 
 def _failed(popen, error, given):
     """Leaves a Popen as the standard module leaves one whose start has failed. Its exception."""
-    by_posix_spawn = popen._options is None and _goes_by_posix_spawn(given)
+    by_posix_spawn = given["by_posix_spawn"]
     # With posix_spawn the standard Popen has no child then.
     if not by_posix_spawn and error.step not in _WITHOUT_CHILD:
         # Its child has ended by _exit(255), and was reaped.
