@@ -17,9 +17,9 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_sys::{mm, process, sched};
+use forkless_sys::{mm, process};
 
-use crate::patience::Patience;
+use crate::patience::{Patience, wait_while};
 use crate::uninterrupted::uninterrupted;
 use crate::{namespace, reserve};
 
@@ -133,8 +133,6 @@ pub(crate) fn take_over() {
             forget();
             own(mark);
         }
-        while mark.pid.load(Acquire) == CHANGING {
-            sched::yield_now();
-        }
+        wait_while(|| mark.pid.load(Acquire) == CHANGING);
     });
 }

@@ -4,10 +4,10 @@
 #[cfg(target_arch = "x86_64")]
 use forkless_speculate::window::{Threads, Window};
 #[cfg(target_arch = "x86_64")]
-use forkless_sys::{process, sched};
+use forkless_sys::process;
 
 #[cfg(target_arch = "x86_64")]
-use crate::patience::Patience;
+use crate::patience::{self, Patience};
 #[cfg(target_arch = "x86_64")]
 use crate::{config, filters, memory_owner, speculation};
 
@@ -144,12 +144,12 @@ struct OurThreads;
 
 #[cfg(target_arch = "x86_64")]
 impl Threads for OurThreads {
-    fn yield_now(&self) {
+    fn wait(&self, turn: u32) {
         // The program's filter may kill for a call that the program does not make.
         if filters::sandboxed() {
             core::hint::spin_loop();
         } else {
-            sched::yield_now();
+            patience::pause(turn);
         }
     }
 

@@ -91,8 +91,8 @@ impl Word for AtomicU32 {
 
 /// The process's threads, as far as the window needs them.
 pub trait Threads {
-    /// Lets other threads run.
-    fn yield_now(&self);
+    /// Lets other threads run. `turn`: how often the caller has waited for the same before.
+    fn wait(&self, turn: u32);
     /// Whether the calling thread is the only one.
     fn is_only_one(&self) -> bool;
 }
@@ -135,9 +135,7 @@ impl<W: Word> Window<W> {
 
     /// A speculation begins. Waits until another one has ended.
     pub fn begin(&self, threads: &impl Threads) {
-        while self.turn.swap(1) != 0 {
-            threads.yield_now();
-        }
+        wait_while(threads, || self.turn.swap(1) != 0);
     }
 
     /// Opens the window: memory may be marked. Between [`Window::begin`] and [`Window::end`], where
@@ -188,9 +186,7 @@ impl<W: Word> Window<W> {
             // Not counted while it waits: the thread that speculates may be waiting for moves to
             // end.
             self.moves.sub(1);
-            while self.turn.load() != 0 {
-                threads.yield_now();
-            }
+            wait_while(threads, || self.turn.load() != 0);
         }
         let result = call();
         self.moves.sub(1);
@@ -208,9 +204,15 @@ impl<W: Word> Window<W> {
     }
 
     fn until_closed(&self, threads: &impl Threads) {
-        while self.open.load() != 0 {
-            threads.yield_now();
-        }
+        wait_while(threads, || self.open.load() != 0);
+    }
+}
+
+fn wait_while(threads: &impl Threads, mut is_so: impl FnMut() -> bool) {
+    let mut turn: u32 = 0;
+    while is_so() {
+        threads.wait(turn);
+        turn = turn.saturating_add(1);
     }
 }
 
@@ -221,7 +223,7 @@ mod tests {
     struct Only(bool);
 
     impl Threads for Only {
-        fn yield_now(&self) {}
+        fn wait(&self, _: u32) {}
         fn is_only_one(&self) -> bool {
             self.0
         }

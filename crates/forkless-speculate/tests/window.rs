@@ -36,7 +36,7 @@ impl Word for Checked {
 struct Several;
 
 impl Threads for Several {
-    fn yield_now(&self) {
+    fn wait(&self, _: u32) {
         thread::yield_now();
     }
     fn is_only_one(&self) -> bool {

@@ -18,10 +18,10 @@ use core::sync::atomic::{
 
 use forkless_run::{AbortKind, AbortReason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
-use forkless_sys::{Errno, dispatch, sched, time};
+use forkless_sys::{Errno, dispatch, time};
 use linux_raw_sys::general as k;
 
-use crate::patience::Patience;
+use crate::patience::{Patience, wait_while};
 use crate::signals::{BLOCKED, SIGSYS};
 use crate::{memory_owner, rt, window};
 use forkless_speculate::retry::retry;
@@ -435,13 +435,11 @@ impl SigsysHandler {
     /// waited for for ever.
     fn lock(&self) {
         let mut end = None;
-        while self.lock.swap(true, Acquire) {
+        let mut is_in_time = || {
             let now = time::monotonic_coarse().tv_sec;
-            if now > *end.get_or_insert(now + PATIENCE) {
-                break;
-            }
-            sched::yield_now();
-        }
+            now <= *end.get_or_insert(now + PATIENCE)
+        };
+        wait_while(|| self.lock.swap(true, Acquire) && is_in_time());
     }
 
     fn unlock(&self) {
@@ -459,12 +457,14 @@ impl SigsysHandler {
     fn keep_out(&self) {
         let end = time::monotonic_coarse().tv_sec + PATIENCE;
         self.waiting.fetch_add(1, Relaxed);
-        self.lock();
-        while self.users.load(Relaxed) != 0 && time::monotonic_coarse().tv_sec <= end {
-            self.unlock();
-            sched::yield_now();
+        wait_while(|| {
             self.lock();
-        }
+            let waits = self.users.load(Relaxed) != 0 && time::monotonic_coarse().tv_sec <= end;
+            if waits {
+                self.unlock();
+            }
+            waits
+        });
     }
 
     fn let_in(&self) {

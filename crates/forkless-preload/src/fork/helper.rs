@@ -15,10 +15,10 @@ use core::sync::atomic::{
 };
 
 use forkless_run::AbortKind;
-use forkless_sys::{clone, fd, futex, process, sched};
+use forkless_sys::{clone, fd, futex, process};
 use linux_raw_sys::general as k;
 
-use crate::patience::Patience;
+use crate::patience::{Patience, wait_while};
 use crate::uninterrupted::uninterrupted;
 
 use super::{OrPlain, state};
@@ -145,9 +145,7 @@ fn by_helper<F: FnOnce() -> T, T>(look: F) -> OrPlain<T> {
         return Err(AbortKind::Setup);
     }
     uninterrupted(|| {
-        while LOOKING.swap(true, Acquire) {
-            sched::yield_now();
-        }
+        wait_while(|| LOOKING.swap(true, Acquire));
         let mut job = Job { look: ManuallyDrop::new(look), answer: None };
         let helper = Helper::new();
         // SAFETY: signals are blocked. The stack is free, and the job lives until the helper has

@@ -29,8 +29,9 @@ use core::sync::atomic::{
 };
 
 use forkless_run::{AbortKind, AbortReason, Counter};
-use forkless_sys::{process, sched, time};
+use forkless_sys::{process, time};
 
+use crate::patience::wait_while;
 use crate::{
     config, filters, huge, mappings, memory_owner,
     next::{self, Next},
@@ -115,9 +116,7 @@ fn until_nobody_works() {
         return;
     }
     let end = time::monotonic_coarse().tv_sec + PATIENCE;
-    while WORKING.load(SeqCst) > own && time::monotonic_coarse().tv_sec <= end {
-        sched::yield_now();
-    }
+    wait_while(|| WORKING.load(SeqCst) > own && time::monotonic_coarse().tv_sec <= end);
 }
 
 /// `fork` and `_Fork`, after the interposers. `site` is the address that the program's call returns

@@ -24,11 +24,12 @@ use core::sync::atomic::{
 };
 
 use forkless_run::Counter;
-use forkless_sys::{Errno, fd, maps, process, sched, time};
+use forkless_sys::{Errno, fd, maps, process, time};
 use linux_raw_sys::general::{P_PID, WEXITED, WNOHANG, WNOWAIT};
 
 use crate::lazy_mapping::LazyMapping;
 use crate::mappings::each_writable;
+use crate::patience::wait_while;
 use crate::speculation::speculating;
 use crate::uninterrupted::uninterrupted;
 use crate::{proc, reserve, tally};
@@ -144,12 +145,12 @@ pub(super) fn hold() {
         return;
     }
     let end = time::monotonic_coarse().nanos() + PATIENCE;
-    while STATE.busy.load(SeqCst) {
+    wait_while(|| {
         if time::monotonic_coarse().nanos() > end {
             STATE.busy.store(false, SeqCst);
         }
-        sched::yield_now();
-    }
+        STATE.busy.load(SeqCst)
+    });
 }
 
 /// After a fork, in the parent. `keeps`: the child has this memory, and did not execute a program.

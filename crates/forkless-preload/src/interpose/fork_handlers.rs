@@ -11,10 +11,11 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_sys::{Errno, sched};
+use forkless_sys::Errno;
 
 use crate::fork;
 use crate::next::{self, Next};
+use crate::patience::wait_while;
 
 /// Whether there are fork handlers. The first is then ours, [`fork::prepare`].
 static HANDLERS: AtomicU8 = AtomicU8::new(0);
@@ -49,9 +50,7 @@ fn add_handlers(
         HANDLERS.store(if ours == 0 { OURS } else { NOT_OURS }, Release);
     }
     // Another thread's handlers come after ours.
-    while HANDLERS.load(Acquire) == BEING_ADDED {
-        sched::yield_now();
-    }
+    wait_while(|| HANDLERS.load(Acquire) == BEING_ADDED);
     real(prepare, parent, child, object)
 }
 

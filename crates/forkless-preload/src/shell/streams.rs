@@ -9,12 +9,13 @@ use core::sync::atomic::{
 
 use forkless_shell::ShellTraits;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{CPtr, Errno, fd, sched};
+use forkless_sys::{CPtr, Errno, fd};
 
 use crate::errno::fail;
 use crate::fork;
 use crate::lazy_mapping::LazyMapping;
 use crate::next::Next;
+use crate::patience::wait_while;
 use crate::reserve;
 use crate::signals::uncancelled;
 
@@ -104,9 +105,7 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
     if let Some((text, _)) = text {
         super::ask::if_needed(text, environ);
     }
-    while LOCK.swap(true, Acquire) {
-        sched::yield_now();
-    }
+    wait_while(|| LOCK.swap(true, Acquire));
     let free = || TABLE.map().then(|| TABLE.iter().position(|s| s.file.load(Relaxed).is_null())).flatten();
     let result = text.filter(|_| !OVERFLOWN.load(Relaxed)).and_then(|(text, (reads, keeps))| {
         let at = free()?;

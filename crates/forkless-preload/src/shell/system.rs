@@ -8,12 +8,13 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use forkless_sys::Errno;
 use forkless_sys::signal::{self, KernelAction, SigSet};
-use forkless_sys::{Errno, sched};
 
 use crate::errno::fail;
 use crate::fork;
 use crate::next::Next;
+use crate::patience::wait_while;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, of_cancellation};
 
 use super::launch::wait;
@@ -94,9 +95,7 @@ static KEYS: IgnoredKeys = IgnoredKeys {
 
 impl IgnoredKeys {
     fn locked(&self, f: impl FnOnce()) {
-        while self.lock.swap(true, Acquire) {
-            sched::yield_now();
-        }
+        wait_while(|| self.lock.swap(true, Acquire));
         f();
         self.lock.store(false, Release);
     }
