@@ -4,6 +4,7 @@ import doctest
 import importlib
 import json
 import os
+import re
 import subprocess as standard
 import sys
 import textwrap
@@ -249,7 +250,7 @@ def test_forks_of_xdists_workers_are_reported(tmp_path):
     code, said = _pytest(tmp_path, FORKS, "--forkless", "-n", "2")
     assert code == 0, said
     # CPython 3.9 forks for xdist's own programs, too.
-    of_tests = [line.split()[2] for line in said.splitlines() if "test_it.py::test_of" in line]
+    of_tests = re.findall(r"^ *[\d.]+ \S+ +(\d+) .*test_it\.py::test_of", said, re.MULTILINE)
     assert sorted(of_tests) == ["1", "1", "2", "2"] and "forks took" in said, said
 
 
