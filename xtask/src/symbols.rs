@@ -16,7 +16,7 @@ use crate::tree;
 /// have them, but for `dlvsym`, a weak name that musl lacks. Any other name (`rust_eh_personality`
 /// once) makes every program exit with 127. Each name costs a search through all objects of every
 /// program, about 0.3 us.
-const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dlvsym", "environ", "getauxval"];
+const PRELOAD_MAY_WANT: &[&str] = &["__environ", "__errno_location", "dlvsym", "getauxval"];
 /// Names of glibc's, and AddressSanitizer's, that it stands in front of, although they begin like
 /// names of its own.
 const PRELOAD_MAY_EXPORT: &[&str] = &[
@@ -35,7 +35,7 @@ const PRELOAD_MAY_EXPORT: &[&str] = &[
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
 /// Its largest size on disk, without the zeros of its reserve: it is mapped into every program.
-const PRELOAD_BYTES: u64 = 298_500;
+const PRELOAD_BYTES: u64 = 299_500;
 
 /// Its largest writable memory, one page. The loader relocates it in every program. A second page
 /// of the file costs another fault and copy, about 2 us; a page of zeros costs another mapping, 5

@@ -11,7 +11,7 @@ unsafe extern "C" {
     /// Of libc (or libdl before glibc 2.34).
     #[cfg(target_arch = "aarch64")]
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    static environ: *mut *mut c_char;
+    static __environ: *mut *mut c_char;
 }
 
 /// `dlsym(3)`.
@@ -55,7 +55,7 @@ pub(crate) fn dlsym_of_glibc() -> *mut c_void {
 /// search by name at every start would cost 2 us.
 pub(crate) fn environment() -> *mut *mut c_char {
     // SAFETY: a pointer, read as every reader of the environment does.
-    unsafe { environ }
+    unsafe { __environ }
 }
 
 /// An entry of the auxiliary vector, as `getauxval(3)` gives it: 0 if there is none. `None`: this

@@ -12,6 +12,7 @@ pub(crate) const SIGILL: i32 = 4;
 pub(crate) const SIGTRAP: i32 = 5;
 pub(crate) const SIGBUS: i32 = 7;
 pub(crate) const SIGFPE: i32 = 8;
+pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGSEGV: i32 = 11;
 pub(crate) const SIGPIPE: i32 = 13;
 pub(crate) const SIGTERM: i32 = 15;

@@ -94,12 +94,28 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     if !meets_threads() {
         return call();
     }
+    begin_move();
+    let result = call();
+    end_move();
+    result
+}
+
+/// A call begins that moves memory, where threads are met. Waits while another thread has memory
+/// marked.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn begin_move() {
     speculation::touch();
     if memory_owner::is_copy() {
         // A window that was open in the parent is never closed here.
         memory_owner::take_over();
     }
-    WINDOW.outside(&OurThreads, call)
+    WINDOW.begin_move(&OurThreads);
+}
+
+/// The call has ended.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn end_move() {
+    WINDOW.end_move();
 }
 
 /// Makes a call that moves memory: on arm64 nothing marks any.

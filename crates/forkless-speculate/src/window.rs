@@ -178,6 +178,14 @@ impl<W: Word> Window<W> {
 
     /// Makes a move: a call that moves or marks memory, never while a thread speculates.
     pub fn outside<T>(&self, threads: &impl Threads, call: impl FnOnce() -> T) -> T {
+        self.begin_move(threads);
+        let result = call();
+        self.end_move();
+        result
+    }
+
+    /// A move begins. Waits while a thread speculates.
+    pub fn begin_move(&self, threads: &impl Threads) {
         loop {
             self.moves.add(1);
             if self.turn.load() == 0 {
@@ -188,9 +196,11 @@ impl<W: Word> Window<W> {
             self.moves.sub(1);
             wait_while(threads, || self.turn.load() != 0);
         }
-        let result = call();
+    }
+
+    /// A move has ended.
+    pub fn end_move(&self) {
         self.moves.sub(1);
-        result
     }
 
     /// In a copy of another process's memory: threads that were in the midst of something are not

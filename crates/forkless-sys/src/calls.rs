@@ -163,6 +163,9 @@ prototypes! {
     fcntl = __NR_fcntl(fd: Fd, op: Op, argument: Word);
     fstatfs = __NR_fstatfs(fd: Fd, to: *mut [i64; 15]);
     futex = __NR_futex(word: *mut u32, op: Op, value: Num, timeout: *const Timespec);
+    futex_op = __NR_futex(
+        word: *mut u32, op: Op, value: Num, other_value: Num, other: *mut u32, operation: Num
+    );
     getcwd = __NR_getcwd(to: *mut u8, size: Len);
     getdents64 = __NR_getdents64(fd: Fd, to: *mut u8, size: Len);
     getegid = __NR_getegid();

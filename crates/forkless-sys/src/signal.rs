@@ -57,17 +57,6 @@ pub fn is_readable(at: usize) -> bool {
     !mask.is_null() && answer != Err(Errno::EFAULT)
 }
 
-/// Whether the kernel can write the eight aligned bytes around `at`. It writes the mask there.
-///
-/// # Safety
-/// Nothing refers to those bytes.
-#[inline]
-pub unsafe fn is_writable(at: usize) -> bool {
-    let mask = (at & !7) as *mut SigSet;
-    // SAFETY: the kernel checks the address, and the caller vouches for what it writes over.
-    !mask.is_null() && unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), null(), mask, Len(8)) }.is_ok()
-}
-
 /// `rt_sigpending(2)`: the blocked signals that are pending.
 #[inline]
 pub fn pending() -> Result<SigSet> {

@@ -29,3 +29,4 @@ mod signals;
 mod soak;
 mod support;
 mod threads;
+mod unwinding;

@@ -220,6 +220,11 @@ pub(crate) fn is_alone() -> Option<bool> {
     process::thread_count().map(|n| n == 1)
 }
 
+/// The process asks to be traced. The next fork looks for the tracer.
+pub(crate) fn note_tracer() {
+    LOOKED.store(0, Relaxed);
+}
+
 /// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer
 /// holds for a tick of the clock, 10 ms at most.
 fn traced(beside_threads: bool) -> OrPlain<bool> {

@@ -32,6 +32,7 @@ use linux_raw_sys::general as k;
 
 use crate::proc;
 use crate::reserve;
+use crate::signals::SIGKILL;
 use crate::window;
 use forkless_speculate::retry::retry;
 
@@ -243,7 +244,6 @@ fn start_server(slot: &'static ThreadSlot) -> OrPlain<Source> {
 /// The server, in its parent's memory, with all signals blocked. It makes system calls and writes
 /// the shared pages, and nothing else.
 unsafe extern "C" fn server(at: *mut c_void) -> ! {
-    const SIGKILL: i32 = 9;
     // SAFETY: mapped by `map_exchange`, and there until this process has ended.
     let exchange = unsafe { &*at.cast::<Exchange>() };
     if process::set_pdeathsig(SIGKILL).is_ok() && process::getppid() as u32 == exchange.parent.load(Relaxed) {

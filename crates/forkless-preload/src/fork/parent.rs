@@ -15,7 +15,7 @@ use linux_raw_sys::general as k;
 
 use crate::config;
 use crate::kernel::{self, Args};
-use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SIGCONT, SIGTSTP, SIGTTOU, STOPS, SYNCHRONOUS};
+use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SIGCONT, SIGKILL, SIGTSTP, SIGTTOU, STOPS, SYNCHRONOUS};
 use crate::tally;
 use crate::window::{self, Busy};
 use forkless_speculate::retry::retry;
@@ -449,7 +449,6 @@ fn has_executed(pid: i32) -> bool {
 fn killed(child: &WaitInfo) {
     const CLD_KILLED: i32 = 2;
     const CLD_DUMPED: i32 = 3;
-    const SIGKILL: i32 = 9;
     if matches!(child.code, CLD_KILLED | CLD_DUMPED)
         && child.status != SIGKILL
         && !SYNCHRONOUS.has(child.status)

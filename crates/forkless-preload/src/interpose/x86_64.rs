@@ -493,10 +493,19 @@ macro_rules! watches_from_outside {
 }
 
 watches_from_outside! {
+    /// `ptrace(2)`. It is variadic.
+    ptrace, c"ptrace" => note_ptrace;
     vmsplice, c"vmsplice" => note_vmsplice;
     mq_notify, c"mq_notify" => note_mq_notify;
     /// glibc's. Its caller's address counts.
     dlmopen, c"dlmopen" => note_dlmopen;
+}
+
+extern "C" fn note_ptrace(request: u32) {
+    const PTRACE_TRACEME: u32 = 0;
+    if request == PTRACE_TRACEME {
+        fork::note_tracer();
+    }
 }
 
 extern "C" fn note_vmsplice() {
@@ -516,6 +525,8 @@ extern "C" fn note_dlmopen(namespace: usize) {
 
 /// Defines `realloc(3)` under a name of libc's. It moves a block that is a mapping by itself.
 /// Another thread's fork may have marked it at the moment.
+///
+/// The frame has a frame pointer: by those the sanitizers find who has called `realloc`.
 macro_rules! reallocates {
     ($($name:ident, $text:literal;)*) => {
         $(mod $name {
@@ -527,14 +538,50 @@ macro_rules! reallocates {
             #[unsafe(naked)]
             extern "C" fn $name() {
                 naked_asm!(
+                    ".cfi_startproc",
                     "cmp rsi, {smallest}",
                     "jae 2f",
                     "jmp [rip + {next}]",
-                    "2: lea rdx, [rip + {next}]",
-                    "jmp {large}",
+                    "2: push rbp",
+                    ".cfi_adjust_cfa_offset 8",
+                    ".cfi_rel_offset rbp, 0",
+                    "mov rbp, rsp",
+                    "push rdi",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push rsi",
+                    ".cfi_adjust_cfa_offset 8",
+                    "call {begin}",
+                    "pop rsi",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop rdi",
+                    ".cfi_adjust_cfa_offset -8",
+                    "test al, al",
+                    "jz 3f",
+                    "call [rip + {next}]",
+                    "push rax",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push rax",
+                    ".cfi_adjust_cfa_offset 8",
+                    "call {end}",
+                    "pop rax",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop rax",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop rbp",
+                    ".cfi_adjust_cfa_offset -8",
+                    ".cfi_restore rbp",
+                    "ret",
+                    "3: .cfi_adjust_cfa_offset 8",
+                    ".cfi_rel_offset rbp, 0",
+                    "pop rbp",
+                    ".cfi_adjust_cfa_offset -8",
+                    ".cfi_restore rbp",
+                    "jmp [rip + {next}]",
+                    ".cfi_endproc",
                     smallest = const SMALLEST_MOVE,
+                    begin = sym begin_realloc,
+                    end = sym end_realloc,
                     next = sym NEXT,
-                    large = sym reallocate,
                 )
             }
         })*
@@ -549,13 +596,11 @@ reallocates! {
 /// No block that is a mapping by itself grows to less: a page without the two words in front.
 const SMALLEST_MOVE: usize = 4000;
 
+/// Whether a block may move, so that [`end_realloc`] must follow. Waits in that case.
+///
 /// A block of an arena does not wait. Its call takes the arena's lock, which the thread that
 /// speculates holds, and that thread would wait for this one.
-extern "C" fn reallocate(block: usize, size: usize, next: &AtomicPtr<c_void>) -> usize {
-    // SAFETY: libc's function. Until it is found, what finds it keeps the arguments.
-    let real = unsafe {
-        core::mem::transmute::<*mut c_void, extern "C" fn(usize, usize) -> usize>(next.load(Relaxed))
-    };
+extern "C" fn begin_realloc(block: usize, size: usize) -> bool {
     let may_be_a_mapping = if next::is_glibc() {
         marks::may_be_a_mapping(block)
     } else {
@@ -563,10 +608,16 @@ extern "C" fn reallocate(block: usize, size: usize, next: &AtomicPtr<c_void>) ->
     };
     // No look for filters, which takes system calls. A process whose fork has not looked for them
     // does not speculate.
-    if !may_be_a_mapping || speculation::speculating() || fork::sandboxed() {
-        return real(block, size);
+    let waits =
+        may_be_a_mapping && !speculation::speculating() && !fork::sandboxed() && window::meets_threads();
+    if waits {
+        window::begin_move();
     }
-    window::outside(|| real(block, size))
+    waits
+}
+
+extern "C" fn end_realloc() {
+    window::end_move();
 }
 
 /// Makes a fork of libc's own, once no memory is marked.
@@ -662,6 +713,8 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {mq_notify}",
             "je 2f",
+            "cmp edi, {ptrace}",
+            "je 2f",
             "cmp edi, {clone}",
             "je 5f",
             "cmp edi, {clone3}",
@@ -697,6 +750,7 @@ mod syscall_function {
             setns = const k::__NR_setns,
             vmsplice = const k::__NR_vmsplice,
             mq_notify = const k::__NR_mq_notify,
+            ptrace = const k::__NR_ptrace,
             clone = const k::__NR_clone,
             clone3 = const k::__NR_clone3,
             known = sym LOOP,
@@ -754,6 +808,7 @@ mod syscall_function {
             k::__NR_unshare | k::__NR_setns => note_namespaces(),
             k::__NR_vmsplice => fork::note_vmsplice(),
             k::__NR_mq_notify => fork::note_mq_notify(),
+            k::__NR_ptrace => note_ptrace(a as u32),
             _ => fork::note_seccomp(),
         }
     }

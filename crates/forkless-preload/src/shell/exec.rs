@@ -24,7 +24,7 @@ use core::sync::atomic::{
 use forkless_run::Counter;
 use forkless_shell::{Command, Directory, EnvSlot, EnvString, ShellKind, ShellTraits, analyze};
 use forkless_sys::signal::{self, Disposition, KernelAction, SigSet};
-use forkless_sys::{CPtr, process};
+use forkless_sys::{CPtr, futex, process};
 
 use crate::signals::{SIGCHLD, SIGQUIT};
 use crate::{errno, filters, fork, next, rt, speculation, tally};
@@ -285,10 +285,8 @@ fn has_room() -> bool {
     // A speculative child fetches its stack. It ends for a guard page, and is made again.
     const RED_ZONE: usize = 1024;
     speculation::speculating()
-        || (1..=ROOM / 4096).all(|page| {
-            // SAFETY: below the frames in use. Calls write over it at any time.
-            unsafe { signal::is_writable(here - RED_ZONE - 4096 * page) }
-        })
+        // Nothing is written. A coroutine's stack may end within, in memory that is in use.
+        || (1..=ROOM / 4096).all(|page| futex::is_writable(here - RED_ZONE - 4096 * page))
 }
 
 /// Executes the command from memory on the stack. Returns why it did not.

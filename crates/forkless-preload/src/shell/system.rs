@@ -8,14 +8,14 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_sys::Errno;
 use forkless_sys::signal::{self, KernelAction, SigSet};
+use forkless_sys::{Errno, process};
 
 use crate::errno::fail;
 use crate::fork;
-use crate::next::Next;
+use crate::next::{self, Next};
 use crate::patience::wait_while;
-use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, of_cancellation};
+use crate::signals::{SIGCHLD, SIGINT, SIGKILL, SIGQUIT, of_cancellation};
 
 use super::launch::wait;
 use super::line;
@@ -51,13 +51,15 @@ extern "C" fn system(line: *const c_char) -> c_int {
     let restore = KEYS.restore();
     let terms = line::Terms { close: &[], pipe: None, restore, mask: before, is_stream: false };
     // The shell writes its message while `system` still waits.
-    let result =
-        line::start(line, environ, &terms).map(|started| match (wait(started.pid), started.ending) {
+    let result = line::start(line, environ, &terms).map(|started| {
+        let left = Left { pid: started.pid, before };
+        match (left.or_ended(|| wait(started.pid)), started.ending) {
             (Ok(status), Some(ending)) => {
                 Ok(ending.tell(status, &Signals { restore, ignored: SigSet::EMPTY, mask: before }))
             }
             (result, _) => result,
-        });
+        }
+    });
     KEYS.leave();
     let _ = signal::set_mask(before);
     match result {
@@ -67,6 +69,49 @@ extern "C" fn system(line: *const c_char) -> c_int {
         Err(Errno::EAGAIN | Errno::ENOMEM) => by_libc(line.as_ptr()),
         // The status of a shell that cannot be executed.
         Err(_) => 127 << 8,
+    }
+}
+
+/// A wait that a handler may leave: by `siglongjmp`, or by the thread's end.
+struct Left {
+    pid: i32,
+    /// The thread's mask before `system`.
+    before: SigSet,
+}
+
+/// glibc's `struct _pthread_cleanup_buffer`. glibc writes it.
+#[repr(C)]
+struct Cleanup([usize; 4]);
+
+// SAFETY: their types in glibc. musl has others under these names, and runs nothing at a jump.
+static PUSH: Next<extern "C" fn(*mut Cleanup, extern "C" fn(&Left), *const Left)> =
+    unsafe { Next::new(c"_pthread_cleanup_push") };
+// SAFETY: as above.
+static POP: Next<extern "C" fn(*mut Cleanup, c_int)> = unsafe { Next::new(c"_pthread_cleanup_pop") };
+
+impl Left {
+    /// Waits. If the wait is left, glibc's `system` ends the child, and puts the dispositions back
+    /// (sysdeps/posix/system.c, `cancel_handler`). Its `siglongjmp` and the end of a thread call
+    /// what is registered here.
+    fn or_ended<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let known = if next::is_glibc() { PUSH.get().zip(POP.get()) } else { None };
+        let Some((push, pop)) = known else { return wait() };
+        let mut cleanup = Cleanup([0; 4]);
+        push(&raw mut cleanup, Self::end, self);
+        let result = wait();
+        pop(&raw mut cleanup, 0);
+        result
+    }
+
+    extern "C" fn end(&self) {
+        let _ = process::kill(self.pid, SIGKILL);
+        let _ = super::launch::wait(self.pid);
+        KEYS.leave();
+        // Handlers have changed the mask meanwhile, so the rest of it stays.
+        let cancels = of_cancellation();
+        if !self.before.has(cancels) {
+            let _ = signal::set_mask(signal::mask().unwrap_or_default().without(cancels));
+        }
     }
 }
 
