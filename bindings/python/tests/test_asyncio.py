@@ -374,6 +374,20 @@ def test_a_kill_of_the_group_reaches_grandchildren() -> None:
     assert run(main) == (b"", -9)
 
 
+def test_the_number_is_the_childs_until_its_end_is_told() -> None:
+    """As gh-127049 asks: a signal meanwhile goes to nobody else."""
+
+    async def main() -> Any:
+        child = await create_subprocess_exec("sleep", "600")
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert child.returncode is None
+        child.kill()
+        return await child.wait()
+
+    assert run(main) == -9
+
+
 def test_a_preexec_fn_still_works() -> None:
     async def main() -> bytes:
         hook = lambda: os.umask(0o57)  # noqa: E731
