@@ -20,7 +20,6 @@ struct Merged {
     process: ProcessName,
     programs: Vec<ProgramKey>,
     places: HashMap<Place, u64>,
-    stack: Vec<Frame>,
     outcome: Outcome,
     group: Group,
 }
@@ -35,7 +34,6 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             process,
             programs: Vec::new(),
             places: HashMap::new(),
-            stack: Vec::new(),
             outcome: *outcome,
             group: Group::default(),
         });
@@ -45,14 +43,11 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         *known.places.entry(*place).or_default() += group.stalling;
         known.group.merge(group);
     }
-    for found in merged.values_mut() {
-        found.stack = context.stack_of(found.places.iter().map(|(place, count)| (place, *count)));
-    }
     merged.into_values().filter_map(|merged| finding(context, &merged)).collect()
 }
 
 fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    let Merged { process, programs, stack, outcome, group, .. } = merged;
+    let Merged { process, programs, places, outcome, group } = merged;
     let model = context.model;
     let forks = group.stalling;
     let ns = group.stalled_ns as f64;
@@ -103,7 +98,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(each_thread),
             context.per_second(forks),
         ),
-        call_site: stack.clone(),
+        call_site: context.stack_of(places.iter().map(|(place, count)| (place, *count))),
         cost: Cost { others_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: vec![
             evidence("forks that stalled other threads", format!("{forks} of {}", group.count)),
