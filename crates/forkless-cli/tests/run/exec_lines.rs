@@ -193,7 +193,7 @@ fn executed_shells_are_skipped_or_kept() {
         ("beside_threads", [200, 0, 0, 0]),
         ("a_long_line", [1, 1, 0, 0]),
         ("a_parents_memory", [1, 1, 0, 0]),
-        ("a_stack_limit", [1, 0, 0, 0]),
+        ("a_stack_limit", [1, 0, 0, 1]),
         ("a_large_environment", [2, 0, 0, 2]),
         ("in_its_own_place", [1, 0, 0, 0]),
         ("a_removed_directory", [0, 0, 0, 1]),
