@@ -236,6 +236,12 @@ pub(crate) fn is_roots(pid: u32) -> bool {
     users.and_then(|users| users.split_whitespace().nth(1)) == Some("0")
 }
 
+/// Whether a debugger or tracer watches a process.
+pub(crate) fn is_traced(pid: u32) -> bool {
+    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() != "0"))
+}
+
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of
 /// /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {

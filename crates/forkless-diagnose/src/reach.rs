@@ -1,10 +1,12 @@
 //! How far the preloaded library reaches: whether it can be in a program, and what it would do with
 //! its forks. The rules are its own. Each is named where it is applied.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -26,6 +28,10 @@ pub enum Obstacle {
     Command(ProgramError),
     /// The watched command begins with this program, which clears the environment.
     Cleared(String),
+    /// The program has an environment without the variables of the watched command's.
+    Environment,
+    /// A debugger or tracer watches the program.
+    Traced,
     /// The program runs under it already. These are its reasons to leave forks as they are, the
     /// most frequent first; none if they were not recorded.
     Loaded(Vec<(String, u64)>),
@@ -53,6 +59,10 @@ impl fmt::Display for Obstacle {
             Self::Cleared(program) => {
                 write!(f, "{program} clears the environment, so it must stand behind {program}")
             }
+            Self::Environment => f.write_str(
+                "the command cleared the environment before this program, so it must stand right before it",
+            ),
+            Self::Traced => f.write_str("a debugger or tracer watches it, and its forks are left alone"),
             Self::Loaded(reasons) => {
                 f.write_str("the program has it already")?;
                 let mut before = ", and it left forks for this: ";
@@ -103,6 +113,8 @@ pub(crate) struct Everywhere {
     speculates: Result<(), Obstacle>,
     /// Whether it comes into what the watched command starts.
     command: Result<(), Obstacle>,
+    /// Whether a command is watched. Its environment is ours.
+    is_of_command: bool,
 }
 
 impl Everywhere {
@@ -113,6 +125,7 @@ impl Everywhere {
             on: if off { Err(Obstacle::Switched(Switch::File)) } else { Ok(()) },
             speculates: speculates(),
             command: command.map_or(Ok(()), through_command),
+            is_of_command: command.is_some(),
         }
     }
 
@@ -120,7 +133,9 @@ impl Everywhere {
     pub(crate) fn in_program(&self, reach: Option<&Reach>) -> Result<(), Obstacle> {
         self.on.clone()?;
         self.command.clone()?;
-        reach.map_or(Ok(()), Reach::of_program)
+        let Some(reach) = reach else { return Ok(()) };
+        reach.of_program()?;
+        if self.is_of_command && reach.inherits == Some(false) { Err(Obstacle::Environment) } else { Ok(()) }
     }
 
     /// What keeps it from its forks, which copy `anon` bytes.
@@ -139,7 +154,7 @@ impl Everywhere {
 impl Default for Everywhere {
     /// Nothing keeps it from anything.
     fn default() -> Self {
-        Self { on: Ok(()), speculates: Ok(()), command: Ok(()) }
+        Self { on: Ok(()), speculates: Ok(()), command: Ok(()), is_of_command: false }
     }
 }
 
@@ -185,6 +200,10 @@ pub(crate) struct Reach {
     program: Option<ProgramError>,
     /// Its environment switches the library off.
     off: bool,
+    /// [`inherits_ours`].
+    inherits: Option<bool>,
+    /// A debugger or tracer watches it.
+    traced: bool,
     mappings: u64,
     threads: u64,
     /// Its user.
@@ -204,10 +223,12 @@ impl Reach {
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let maps = procfs::read(&format!("/proc/{pid}/maps")).filter(|maps| !maps.is_empty())?;
         let exe = format!("/proc/{pid}/exe");
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok();
         let mut reach = Self {
             program: forkless_run::preloadable_program(OsStr::new(&exe)).err(),
-            off: environment.split(|byte| *byte == 0).any(switches_off),
+            off: environment.iter().flat_map(|all| all.split(|byte| *byte == 0)).any(switches_off),
+            inherits: environment.as_deref().and_then(inherits_ours),
+            traced: procfs::is_traced(pid),
             threads: procfs::threads_of(pid).unwrap_or(1),
             root: procfs::is_roots(pid),
             act: procfs::exe_of(pid).as_deref().and_then(known_act),
@@ -247,6 +268,9 @@ impl Reach {
     /// What keeps the library from forks that copy `anon` bytes.
     pub(crate) fn of_forks(&self, anon: u64) -> Result<(), Obstacle> {
         self.of_program()?;
+        if self.traced {
+            return Err(Obstacle::Traced);
+        }
         if anon < speculated_from() {
             return Err(Obstacle::Small(anon));
         }
@@ -293,6 +317,24 @@ impl Reach {
 fn switches_off(variable: &[u8]) -> bool {
     let value = variable.strip_prefix(forkless_run::SWITCH_VARIABLE.as_bytes());
     value.and_then(|value| value.strip_prefix(b"=")).is_some_and(forkless_run::is_off)
+}
+
+/// Whether a process has variables of ours (`LD_PRELOAD` would come to it as they did). `None`: it
+/// has overwritten its environment, or we have no variable to know it by.
+fn inherits_ours(environment: &[u8]) -> Option<bool> {
+    /// Programs that clear the environment set these anew: su(1), login(1), and shells.
+    const SET_ANEW: [&str; 14] = [
+        "HOME", "SHELL", "USER", "LOGNAME", "PATH", "TERM", "MAIL", "LANG", "TZ", "PWD", "OLDPWD", "SHLVL",
+        "DISPLAY", "_",
+    ];
+    let theirs: HashSet<&[u8]> = environment.split(|byte| *byte == 0).collect();
+    if !environment.is_empty() && !theirs.iter().any(|variable| variable.contains(&b'=')) {
+        return None;
+    }
+    let mut ours =
+        std::env::vars_os().filter(|(name, _)| SET_ANEW.iter().all(|known| name != known)).peekable();
+    ours.peek()?;
+    Some(ours.any(|(name, value)| theirs.contains(&[name.as_bytes(), b"=", value.as_bytes()].concat()[..])))
 }
 
 /// Whether the kernel told the loader to ignore `LD_PRELOAD` (AT_SECURE, getauxval(3)).
@@ -355,6 +397,24 @@ mod tests {
         assert!(matches!(through_command(OsStr::new("/usr/bin/sudo")), Err(Obstacle::Cleared(_))));
         assert_eq!(through_command(OsStr::new("sh")), Ok(()));
         assert_eq!(through_command(OsStr::new("/nonexistent")), Ok(()), "its exec says so");
+    }
+
+    #[test]
+    fn an_environment_that_was_cleared_is_known() {
+        assert_eq!(Reach::of(std::process::id()).expect("our own process").inherits, Some(true));
+        assert_eq!(inherits_ours(b"PATH=/usr/bin\0HOME=/root\0"), Some(false));
+        assert_eq!(inherits_ours(b""), Some(false));
+        assert_eq!(inherits_ours(b"postgres: writer process\0\0"), None, "a title was written over it");
+        let cleared = Reach { inherits: Some(false), ..Reach::default() };
+        let of_command = Everywhere { is_of_command: true, ..Everywhere::default() };
+        assert_eq!(of_command.in_program(Some(&cleared)), Err(Obstacle::Environment));
+        assert_eq!(
+            Everywhere::default().in_program(Some(&cleared)),
+            Ok(()),
+            "nobody knows where it came from"
+        );
+        let traced = Reach { traced: true, ..Reach::default() };
+        assert_eq!(traced.of_forks(64 << 20), Err(Obstacle::Traced));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::support::{FORKLESS, add_needing, find, fixture, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 19] = [
+    let tests: [Test; 20] = [
         ("remedies::python_with_a_preexec_fn", || by_word(&[PYTHON], "preexec.py"), PYTHON),
         ("remedies::python_with_options_of_the_package", python_options, PYTHON),
         ("remedies::python_that_forks_onto_a_terminal", python_terminal, PYTHON),
@@ -34,6 +34,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("remedies::programs_that_any_shell_replaces", || storm("dash", "builtins.dash", 0), "dash"),
         ("remedies::make_with_another_shell", make, "make"),
         ("remedies::run_is_not_promised_where_it_does_nothing", not_promised, PYTHON),
+        ("remedies::run_is_not_promised_beside_a_tracer", traced, "strace"),
     ];
     add_needing(trials, &tests);
 }
@@ -307,6 +308,7 @@ fn not_promised() {
         (vec![PYTHON, "works.py"], ""),
         (vec![PYTHON, "threads.py"], ""),
         (vec!["env", "FORKLESS=off", PYTHON, "preexec.py"], "FORKLESS is off in the environment"),
+        (vec!["env", "-i", PYTHON, "preexec.py"], "the command cleared the environment before this program"),
         ([&run[..], &[PYTHON, "preexec.py"]].concat(), "the program has it already"),
     ];
     for (mut command, why) in expected {
@@ -338,6 +340,13 @@ fn not_promised() {
     let Some(found) = watched(&[&binary, "forkexec", "10", "48"]) else { return };
     let finding = crate::support::of_kind(&found, "full_fork_then_exec");
     assert!(finding["why_not_run"].to_string().contains("it is statically linked"), "{finding:#}");
+}
+
+fn traced() {
+    let program = Program::of("preexec.py");
+    let Some(found) = watched(&["strace", "-f", "-o", "/dev/null", PYTHON, &program.path]) else { return };
+    let finding = crate::support::of_kind(&found, &program.kind);
+    assert!(finding["why_not_run"].to_string().contains("a debugger or tracer watches it"), "{finding:#}");
 }
 
 /// The command of a finding, as it is printed: each of its forks commits, and the watch of the
