@@ -7,7 +7,7 @@ use std::io;
 use serde::Serialize;
 
 use crate::estimate::Estimate;
-use crate::invocation::Invocation;
+use crate::invocation::{self, Invocation};
 use crate::model::CostModel;
 use crate::procfs;
 use crate::program::ProcessName;
@@ -106,7 +106,10 @@ impl ForkForecast {
         let huge = kinds.map_or(0, |kinds| kinds.anon_huge.min(memory.anon));
         let (small_pages, huge_pages) = ((memory.anon - huge + memory.swap) / 4096, huge >> 21);
         let program = StartedProgram {
-            name: process.exe.clone().unwrap_or_else(|| process.name.clone()),
+            name: match &process.exe {
+                Some(exe) if !invocation::is_found_as(pid, &process.name) => exe.clone(),
+                _ => process.name.clone(),
+            },
             invocation: Invocation::of(pid),
         };
         let share = kinds.map_or(0.0, |kinds| kinds.huge_share());

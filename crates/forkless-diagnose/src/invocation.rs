@@ -77,6 +77,12 @@ impl Invocation {
     }
 }
 
+/// Whether our PATH finds the file that the process runs under its name. One file may be several
+/// programs: `redis-server` is a link to `redis-check-rdb` on Debian.
+pub(crate) fn is_found_as(pid: u32, name: &str) -> bool {
+    !name.contains('/') && starts(name, Path::new(""), &format!("/proc/{pid}/exe"))
+}
+
 /// Whether `name`, in `directory` or along our PATH, is the file that the process runs.
 fn starts(name: &str, directory: &Path, exe: &str) -> bool {
     let Ok(runs) = fs::metadata(exe) else { return false };
@@ -139,11 +145,14 @@ mod tests {
             Invocation::of(pid)
         };
         let found = arrived(child.id());
+        // /bin/sh is a link to dash, or to another shell.
+        let names = ["sh", "cat", "/bin/sh"].map(|name| is_found_as(child.id(), name));
         child.kill().expect("it is ours");
         child.wait().expect("it ends");
         let line = found.and_then(|found| found.line("nice -n 5 "));
         assert_eq!(line.as_deref(), Some("cd /usr/bin && nice -n 5 sh -c 'read x; exec sleep 60' ./sh"));
         assert_eq!(Invocation::of(child.id()), None);
+        assert_eq!(names, [true, false, false]);
 
         use std::os::unix::process::CommandExt as _;
         let mut titled = std::process::Command::new("sleep")
