@@ -461,8 +461,10 @@ impl Collected {
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
         group.sites.add(creation.site, 1);
-        if let Some(programs) = programs {
-            group.overhead.add((life as f64 - programs).max(0.0));
+        // Before its exec it is a copy of its caller. After another exec it is the program itself.
+        let as_shell = creation.until_exec_ns.filter(|_| creation.execs == 1);
+        if let (Some(programs), Some(until_exec)) = (programs, as_shell) {
+            group.overhead.add((life.saturating_sub(until_exec) as f64 - programs).max(0.0));
         }
     }
 
@@ -670,6 +672,36 @@ mod tests {
         let grown = resident().saturating_sub(before) >> 20;
         println!("{creations} creations of as many processes and places: {grown} MiB");
         assert!(grown < 128, "{grown} MiB");
+    }
+
+    /// Regression: the copy of the caller's 400 MiB was counted as the shell's, and so was the life
+    /// of a program that the shell had become. The fork's finding has the copy.
+    #[test]
+    fn a_shells_own_part_begins_at_its_exec_and_ends_at_another() {
+        let mut collected = Collected::new();
+        let (perl, shell, uname) = (1 << 23, (1 << 23) + 1, (1 << 23) + 2);
+        let mut line = |until_exec_ns, execs| {
+            let ended = |caller, child, life| Creation {
+                site: Place { pid: caller, nr: 56, ip: 1, word: 0, image: 0 },
+                caller,
+                child,
+                lifetime_ns: Some(life),
+                ..Creation::unseen()
+            };
+            collected.created(&ended(shell, uname, 1_000));
+            collected.created(&Creation {
+                until_exec_ns,
+                execs,
+                exec_path: Some("/bin/sh".to_owned()),
+                argv: ["sh", "-c", "uname -a >/dev/null"].map(str::to_owned).to_vec(),
+                ..ended(perl, shell, 75_000)
+            });
+            let group = collected.shells.values().next().expect("a shell");
+            (group.count, group.overhead.count(), group.overhead.mean())
+        };
+        assert_eq!(line(Some(72_000), 1), (1, 1, 2_000.0));
+        assert_eq!(line(Some(10), 2), (2, 1, 2_000.0), "it became its last program");
+        assert_eq!(line(None, 1), (3, 1, 2_000.0), "nobody saw when it became a shell");
     }
 
     /// Runs in its own process, so that the memory of other tests is not counted.

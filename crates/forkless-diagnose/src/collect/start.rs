@@ -58,7 +58,7 @@ impl FailedExecs {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShellGroup {
     pub(crate) count: u64,
-    /// The shell's life less its programs' lives.
+    /// The shell's life from its exec on, less its programs' lives.
     pub(crate) overhead: Times,
     pub(crate) lines: TopNames,
     pub(crate) sites: Sites,
