@@ -186,7 +186,8 @@ enum {
 	CLASS_EROSION = 7,  /* stacks only: of a child that made pages private */
 };
 
-/* The number that such a stack has in place of a system call's. */
+/* The number that such a stack has in place of a system call's. Its site's word is the pages that
+ * were made private there since the last stack: so many does the stack stand for. */
 #define NR_EROSION 0xfffffffeu
 
 /* Key of `erosion`: an instruction of the children of a process. A fork leaves all code

@@ -1476,12 +1476,14 @@ INLINE void eroded(u32 tgid)
 	if (pages < known->next_stack)
 		return;
 	site.ip = key.ip;
+	/* The last stack was sent at about half of what was waited for. */
+	site.word = pages - known->next_stack / 2;
 	site.image = c->site.image;
 	site.tgid = key.tgid;
 	site.nr = NR_EROSION;
 	/* Without room for it the stack is sent with one of the next pages. */
 	if (!send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION))
-		known->next_stack = pages * 4;
+		known->next_stack = pages * 2;
 }
 
 /* A page allocated while the same thread's write-protect fault is served: the fault

@@ -4,7 +4,7 @@
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::program::KnownProgram;
 use crate::refusal::RefusedCreation;
-use crate::ring::{self, RawCall, RawCallKey, RawProgram, RawStackHead};
+use crate::ring::{self, NR_EROSION, RawCall, RawCallKey, RawProgram, RawStackHead};
 
 /// One report of a watch.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub struct StackTop {
     pub site: Place,
     /// Class of the system call, or that of a creation.
     pub class: u16,
+    /// Pages that the stack stands for; 0 where it is not about pages.
+    pub pages: u64,
     /// The stack pointer at the system call.
     pub sp: u64,
     /// The frame pointer register.
@@ -63,9 +65,12 @@ pub struct StackTop {
 
 impl StackTop {
     pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
+        let mut site = Place::from_raw(&head.site);
+        let pages = if site.nr == NR_EROSION { std::mem::take(&mut site.word) } else { 0 };
         Self {
-            site: Place::from_raw(&head.site),
+            site,
             class: head.class as u16,
+            pages,
             sp: head.sp,
             fp: head.fp,
             lr: head.lr,

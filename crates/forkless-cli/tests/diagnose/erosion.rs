@@ -7,9 +7,10 @@ use crate::support::{add_needing, fixture, of_kind, program, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
         ("erosion::by_a_collector_until_the_parent_freezes", collector, "python3"),
         ("erosion::by_reference_counts", counts, "python3"),
+        ("erosion::at_the_end_of_a_worker_is_not_counted", at_the_end, "python3"),
         ("erosion::by_ruby_until_the_parent_is_warm", ruby, "ruby"),
         ("erosion::by_an_allocator_until_the_parent_gives_back_what_is_free", allocator, "cc"),
         ("erosion::after_a_second_with_many_starts", after_many_starts, "python3"),
@@ -56,6 +57,22 @@ fn counts() {
     // The remedy, applied: the same data without objects.
     let Some(mended) = run("array") else { return };
     is_quiet(&mended);
+}
+
+/// Regression: CPython writes to all objects when it ends, and workers that had only slept were
+/// told to make 113.6 MiB each private.
+fn at_the_end() {
+    let Some(ended) = run("end") else { return };
+    is_quiet(&ended);
+    let Some(report) = run("half") else { return };
+    assert_eq!(ended["creations"]["full_fork_alone"], report["creations"]["full_fork_alone"], "{ended}");
+    let finding = of_kind(&report, "cow_erosion");
+    assert!(finding["title"].to_string().ends_with("by reference counts\""), "{finding}");
+    // The end was seen, so that it is its stacks that leave it out.
+    let evidence = finding["evidence"].as_array().expect("a list");
+    let at_end = |fact: &&Value| fact["what"] == "more by each worker at its end, not counted";
+    let at_end = evidence.iter().find(at_end).unwrap_or_else(|| panic!("no end: {finding}"));
+    assert!(at_end["value"].to_string().contains("MiB"), "{finding}");
 }
 
 /// A libruby without symbols, as distributions have it, was taken for the program.

@@ -90,6 +90,33 @@ fn program_of(key: &RawCallKey) -> ProgramKey {
 /// The stacks seen at one place.
 pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
+/// Private pages for which stacks stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SampledPages {
+    pub(crate) all: u64,
+    /// Pages made private when the worker had begun to end.
+    pub(crate) at_end: u64,
+}
+
+/// Whether the process runs its exit handlers, or its interpreter takes itself down: then nobody
+/// needs its memory any more. PHP takes down each request, so that its function is the last one.
+fn is_at_end(stack: &[Frame]) -> bool {
+    const TAKES_DOWN: [&str; 8] = [
+        "Py_FinalizeEx",
+        "Py_Finalize",
+        "ruby_cleanup",
+        "ruby_finalize",
+        "ruby_vm_destruct",
+        "perl_destruct",
+        "php_module_shutdown",
+        "__run_exit_handlers",
+    ];
+    stack.iter().any(|frame| {
+        let Some(function) = frame.function.as_deref() else { return false };
+        TAKES_DOWN.contains(&function) || function == "exit" && frame.is_of_c_library()
+    })
+}
+
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
@@ -104,6 +131,8 @@ pub(crate) struct Collected {
     pub(crate) erosion: Vec<ErodedPages>,
     pub(crate) programs: Programs,
     pub(crate) stacks: HashMap<Place, Stacks>,
+    /// By place of private pages: those that its stacks stand for.
+    pub(crate) made_private: HashMap<Place, SampledPages>,
     /// The user's lines at each place, of all its creations.
     pub(crate) lines_at: HashMap<Place, LineCounts>,
     pub(crate) pages: HashMap<ProgramKey, PageHistory>,
@@ -157,6 +186,7 @@ impl Collected {
             erosion: Vec::new(),
             programs: Programs::default(),
             stacks: HashMap::new(),
+            made_private: HashMap::new(),
             lines_at: HashMap::new(),
             pages: HashMap::new(),
             faults: HashMap::new(),
@@ -279,7 +309,18 @@ impl Collected {
         self.never_named + self.naming.as_ref().map_or(0, Naming::left_out)
     }
 
-    fn named(&mut self, (site, frames): Named) {
+    fn named(&mut self, (site, frames, pages): Named) {
+        if site.nr == NR_EROSION {
+            let at_end = is_at_end(&frames);
+            if self.made_private.len() < MAX_GROUPS || self.made_private.contains_key(&site) {
+                let sampled = self.made_private.entry(site).or_default();
+                sampled.all += pages;
+                sampled.at_end += if at_end { pages } else { 0 };
+            }
+            if at_end {
+                return;
+            }
+        }
         if frames.is_empty() || self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&site) {
             return;
         }
@@ -761,6 +802,34 @@ mod tests {
         assert!(kept < made, "places were forgotten");
     }
 
+    #[test]
+    fn an_end_is_told_by_its_stack_and_has_its_part_of_a_place() {
+        let frames = |names: &[(&str, &str)]| -> Vec<Frame> {
+            let frame = |&(function, module): &(&str, &str)| Frame {
+                function: Some(function.to_owned()),
+                module: module.to_owned(),
+                ..Frame::default()
+            };
+            names.iter().map(frame).collect()
+        };
+        let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        let served = frames(&[("_int_free", libc), ("rb_vm_exec", "/usr/bin/ruby")]);
+        let ended = frames(&[("_int_free", libc), ("ruby_vm_destruct", "/usr/bin/ruby")]);
+        let of_handlers = frames(&[("_int_free", libc), ("exit", libc)]);
+        let namesake = frames(&[("_int_free", libc), ("exit", "/srv/app")]);
+        assert_eq!(
+            [&served, &ended, &of_handlers, &namesake].map(|stack| is_at_end(stack)),
+            [false, true, true, false]
+        );
+        let mut collected = Collected::new();
+        let site = Place { pid: 1, nr: NR_EROSION, ip: 1, word: 0, image: 0 };
+        for (stack, pages) in [(&served, 300), (&ended, 200), (&of_handlers, 500)] {
+            collected.named((site, stack.clone(), pages));
+        }
+        assert_eq!(collected.made_private[&site], SampledPages { all: 1000, at_end: 700 });
+        assert_eq!(collected.stacks[&site], [(served, 1)]);
+    }
+
     /// The thread that empties the ring spent seconds on the symbols of rustc's libraries, and
     /// thousands of records were lost.
     #[test]
@@ -780,7 +849,8 @@ mod tests {
         let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
-            let stack = StackTop { site, class: CLASS_CREATION, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            let stack =
+                StackTop { site, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
             collected.take_names();
         }
@@ -801,7 +871,8 @@ mod tests {
         let ip = std::process::id as fn() -> u32 as usize as u64;
         let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         for _ in 0..3 {
-            let stack = StackTop { site, class: CLASS_CREATION, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            let stack =
+                StackTop { site, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
             collected.take_all_names();
         }

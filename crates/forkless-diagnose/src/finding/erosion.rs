@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, mib};
-use crate::collect::Outcome;
+use crate::collect::{Outcome, SampledPages};
 use crate::creation::{Place, ProgramKey};
 use crate::program::ProcessName;
 use crate::ring::NR_EROSION;
@@ -104,11 +104,37 @@ impl Writer {
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
-    let mut by_creator: HashMap<ProgramKey, Vec<(u64, u64)>> = HashMap::new();
+    let mut by_creator: HashMap<ProgramKey, Vec<(Place, u64)>> = HashMap::new();
     for one in &context.collected.erosion {
-        by_creator.entry(one.creator).or_default().push((one.ip, one.pages));
+        let ProgramKey { pid, image } = one.creator;
+        let place = Place { pid, nr: NR_EROSION, ip: one.ip, word: 0, image };
+        by_creator.entry(one.creator).or_default().push((place, one.pages));
     }
-    by_creator.into_iter().filter_map(|(creator, places)| finding(context, creator, &places)).collect()
+    by_creator.into_iter().filter_map(|(creator, places)| finding(context, creator, places)).collect()
+}
+
+/// Takes the pages out that workers made private when they ended, and returns their number. The
+/// places without a stack are divided as those that have one.
+fn take_out_ends(context: &Context<'_>, places: &mut [(Place, u64)]) -> u64 {
+    let sampled = |place: &Place| context.collected.made_private.get(place).copied().unwrap_or_default();
+    let (mut known, mut ends) = (0, 0.0);
+    for (place, pages) in &*places {
+        let SampledPages { all, at_end } = sampled(place);
+        if all > 0 {
+            known += pages;
+            ends += *pages as f64 * at_end as f64 / all as f64;
+        }
+    }
+    let of_unknown = if known > 0 { ends / known as f64 } else { 0.0 };
+    let mut taken = 0;
+    for (place, pages) in places {
+        let SampledPages { all, at_end } = sampled(place);
+        let part = if all > 0 { at_end as f64 / all as f64 } else { of_unknown };
+        let at_end = (*pages as f64 * part).round() as u64;
+        *pages -= at_end;
+        taken += at_end;
+    }
+    taken
 }
 
 /// The workers of a process, from all its places.
@@ -131,15 +157,10 @@ fn workers(context: &Context<'_>, creator: ProgramKey) -> Option<Workers> {
 }
 
 /// Pages by writer, with the stack that has made most of them.
-fn writers(
-    context: &Context<'_>,
-    creator: ProgramKey,
-    places: &[(u64, u64)],
-) -> Vec<(Writer, u64, Vec<Frame>)> {
+fn writers(context: &Context<'_>, places: &[(Place, u64)]) -> Vec<(Writer, u64, Vec<Frame>)> {
     let mut writers: HashMap<Writer, (u64, u64, Vec<Frame>)> = HashMap::new();
-    for &(ip, pages) in places {
-        let ProgramKey { pid, image } = creator;
-        let stack = context.stack(&Place { pid, nr: NR_EROSION, ip, word: 0, image });
+    for &(place, pages) in places.iter().filter(|(_, pages)| *pages > 0) {
+        let stack = context.stack(&place);
         let (all, most, frames) = writers.entry(Writer::of(&stack)).or_default();
         *all += pages;
         if pages > *most {
@@ -152,16 +173,17 @@ fn writers(
     list
 }
 
-fn finding(context: &Context<'_>, creator: ProgramKey, places: &[(u64, u64)]) -> Option<Finding> {
+fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u64)>) -> Option<Finding> {
     let Workers { comm, count, anon } = workers(context, creator)?;
     let page = rustix::param::page_size() as f64;
+    let at_end = take_out_ends(context, &mut places);
     let pages: u64 = places.iter().map(|(_, pages)| pages).sum();
     let each = pages as f64 * page / count as f64;
     if each < FROM || each < PART * anon {
         return None;
     }
     let process = context.name(creator, &comm);
-    let list = writers(context, creator, places);
+    let list = writers(context, &places);
     // What has no name is seldom hit; a remedy needs one.
     let (writer, by_writer, stack) =
         list.iter().find(|(writer, ..)| *writer != Writer::Unknown).or(list.first())?;
@@ -178,6 +200,10 @@ fn finding(context: &Context<'_>, creator: ProgramKey, places: &[(u64, u64)]) ->
         let bytes = mib(*pages as f64 * page / count as f64);
         evidence(&format!("of it by {}", writer.name()), format!("{bytes}{function}"))
     }));
+    if at_end > 0 {
+        let bytes = mib(at_end as f64 * page / count as f64);
+        facts.push(evidence("more by each worker at its end, not counted", bytes));
+    }
     Some(Finding {
         title: format!(
             "{}'s {count} workers make {} each private, {:.0} % of it by {}",

@@ -303,7 +303,7 @@ impl Follow {
         }
         if stack.ip != 0 && !stack.top.is_empty() {
             let UserStack { fp, lr, sp, top, .. } = stack;
-            sink(Event::Stack(StackTop { site, class: CLASS_CREATION, sp, fp, lr, top }));
+            sink(Event::Stack(StackTop { site, class: CLASS_CREATION, pages: 0, sp, fp, lr, top }));
         }
         site
     }

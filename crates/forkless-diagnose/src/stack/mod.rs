@@ -394,6 +394,11 @@ impl Sighting {
         self.stack.site
     }
 
+    /// The pages that the stack stands for.
+    pub(crate) fn pages(&self) -> u64 {
+        self.stack.pages
+    }
+
     /// Where the C library's function has its return address. `None` if it is not the C library
     /// that makes the call, or if the address is in a register. Reads the C library's tables, once.
     pub(crate) fn return_at(&self) -> Option<ReturnAt> {
@@ -522,7 +527,7 @@ mod tests {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
-        let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop { site, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
         assert!(
@@ -539,7 +544,7 @@ mod tests {
         let ip = address(a_place_of_our_own);
         let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
         let top = (address(another_place) + 1).to_ne_bytes().to_vec();
-        let stack = StackTop { site, class: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
+        let stack = StackTop { site, class: 0, pages: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
         assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
@@ -558,6 +563,7 @@ mod tests {
         let at = |ip, top: &[u8]| StackTop {
             site: Place { ip, ..site },
             class: 0,
+            pages: 0,
             sp: 0x7ffc_1000,
             fp: 0,
             lr: 0,
@@ -647,6 +653,7 @@ mod tests {
         let at = |ip| StackTop {
             site: Place { pid, nr: 0, ip, word: 0, image: 0 },
             class: 0,
+            pages: 0,
             sp: 0,
             fp: 0,
             lr: 0,
@@ -673,7 +680,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
         let site = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0, image: 0 };
-        let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop { site, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }
 }
