@@ -426,39 +426,103 @@ fn part(saving: Estimate, share: f64) -> Estimate {
     if share >= 1.0 { saving } else { Estimate { low: 0.0, ..saving.times(share) } }
 }
 
-fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    let group = &merged.group;
-    let model = context.model;
-    let count = group.count;
+/// What a fork that leads to an exec costs.
+struct Costs {
+    pages: Copied,
+    call: Call,
+    fault_each: Estimate,
+    teardown: Estimate,
+    /// To its caller.
+    pause: Estimate,
+    /// To caller and child.
+    whole: Estimate,
+}
+
+fn costs(context: &Context<'_>, merged: &Merged) -> Costs {
+    let (group, model) = (&merged.group, context.model);
     let pages = copied(context, merged);
     let (faults_copied, faults_reused) = faults(context, merged);
     let fault_each = model
         .fault_copied
-        .times(faults_copied as f64 / count as f64)
-        .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
+        .times(faults_copied as f64 / group.count as f64)
+        .plus(model.fault_reused.times(faults_reused as f64 / group.count as f64));
     let teardown = model.teardown_per_entry.times(pages.entries);
-    let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
+    let call = call_cost(context, merged, &pages);
     // The child's exec tears the copy down. If the exec was timed, its whole time is added, since
     // the price of a spawn contains an exec too. Otherwise the price of tearing down so many
     // entries is added.
-    let pause = call.plus(fault_each);
+    let pause = call.each.plus(fault_each);
     let whole = pause.plus(if group.exec.count() > 0 { group.exec.median() } else { teardown });
-    // With the best remedy, each start still costs a spawn.
-    let by_spawn = [whole, pause].map(|cost| cost.minus(model.spawn).at_least_zero());
-    if !is_worth_a_word(context, group, &pages, by_spawn[0].mid, by_spawn[1].mid, fault_each.mid) {
+    Costs { pages, call, fault_each, teardown, pause, whole }
+}
+
+/// What the preloaded library saves of a fork.
+struct UnderRun {
+    /// The share of the forks that it speculates.
+    share: f64,
+    in_all: Estimate,
+    in_caller: Estimate,
+}
+
+fn under_run(context: &Context<'_>, merged: &Merged, costs: &Costs) -> Result<UnderRun, Obstacle> {
+    let share = speculated(context, merged, costs.teardown)?;
+    // Each start still costs a speculation.
+    let price = context.speculation(&merged.programs);
+    let saving = |cost: Estimate, price| part(cost.minus(price).at_least_zero(), share);
+    let in_all = saving(costs.whole, price.in_all);
+    if in_all.mid <= 0.0 {
+        return Err(Obstacle::Cheap);
+    }
+    Ok(UnderRun { share, in_all, in_caller: saving(costs.pause, price.in_caller) })
+}
+
+/// What the preloaded library saves of each fork at these places, as the forks' own finding says
+/// it: with the child's exec, and in the caller alone. `None` if it does nothing for them.
+pub(super) fn saved_by_run<'p>(
+    context: &Context<'_>,
+    process: &ProcessName,
+    stack: &[Frame],
+    places: impl Iterator<Item = &'p Place>,
+) -> Option<[Estimate; 2]> {
+    let mut merged = Merged {
+        process: process.clone(),
+        programs: Vec::new(),
+        stack: stack.to_vec(),
+        group: Group::default(),
+        sampled: LineCounts::default(),
+        unplaced: 0,
+        is_borrowed: false,
+    };
+    for place in places {
+        let Some(group) = context.groups.get(&(*place, Outcome::ForkThenExec)) else { continue };
+        if !merged.programs.contains(&place.program()) {
+            merged.programs.push(place.program());
+        }
+        merged.group.merge(group);
+    }
+    if merged.group.count == 0 {
         return None;
     }
-    // Under the preloaded library it costs a speculation.
-    let price = context.speculation(&merged.programs);
-    let by_library = |share| {
-        [whole.minus(price.in_all), pause.minus(price.in_caller)]
-            .map(|saving| part(saving.at_least_zero(), share))
-    };
-    let speculated = speculated(context, merged, teardown).and_then(|share| {
-        let saves = by_library(share)[0].mid > 0.0;
-        if saves { Ok(share) } else { Err(Obstacle::Cheap) }
-    });
-    let [saving_each, in_caller] = speculated.as_ref().map_or(by_spawn, |share| by_library(*share));
+    let saved = under_run(context, &merged, &costs(context, &merged)).ok()?;
+    Some([saved.in_all, saved.in_caller])
+}
+
+fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    let group = &merged.group;
+    let model = context.model;
+    let count = group.count;
+    let costs = costs(context, merged);
+    let Costs { pages, fault_each, teardown, pause, whole, .. } = &costs;
+    let (fault_each, teardown) = (*fault_each, *teardown);
+    let Call { each: call, sum_ns: caller_ns, how } = costs.call;
+    // With the best remedy, each start still costs a spawn.
+    let by_spawn = [*whole, *pause].map(|cost| cost.minus(model.spawn).at_least_zero());
+    if !is_worth_a_word(context, group, pages, by_spawn[0].mid, by_spawn[1].mid, fault_each.mid) {
+        return None;
+    }
+    let speculated = under_run(context, merged, &costs);
+    let [saving_each, in_caller] =
+        speculated.as_ref().map_or(by_spawn, |saved| [saved.in_all, saved.in_caller]);
     // Nobody can make a shell or xargs create processes in another way. Where they start many, that
     // is a storm.
     if matches!(speculated, Err(Obstacle::Small(_))) && super::storms::is_starter(&merged.process) {
@@ -483,10 +547,10 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     list.push(evidence(
         "under the preloaded library",
         match &speculated {
-            Ok(share) => format!(
+            Ok(saved) => format!(
                 "{:.0} % commit, {} each in the caller (predicted)",
-                share * 100.0,
-                time(price.in_caller.mid)
+                saved.share * 100.0,
+                time(context.speculation(&merged.programs).in_caller.mid)
             ),
             Err(obstacle) => format!("left as they are: {obstacle}"),
         },
@@ -494,7 +558,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     if group.child.count() == 0 {
         list.remove(1); // nothing was timed
     }
-    list.splice(1..1, memory_evidence(group, &pages));
+    list.splice(1..1, memory_evidence(group, pages));
     list.extend(merged.lines_evidence(context));
     list.extend(merged.unplaced_evidence());
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
