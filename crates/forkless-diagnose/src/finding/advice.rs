@@ -15,6 +15,7 @@ enum Runtime {
     Php,
     Java,
     Shell,
+    Make,
     /// A compiled program.
     Native,
 }
@@ -40,6 +41,7 @@ impl Runtime {
             "php" | "php-cgi" | "php-fpm" => Self::Php,
             "java" | "jvm" => Self::Java,
             "bash" | "dash" | "sh" | "ash" | "ksh" | "mksh" | "zsh" => Self::Shell,
+            "make" | "gmake" => Self::Make,
             _ => return None,
         })
     }
@@ -100,7 +102,7 @@ pub(super) fn for_starts(process: &ProcessName, stack: &[Frame], is_root: Option
         Runtime::Shell => {
             "Keep much data in files or pipes and not in variables: a shell copies all it holds for each program"
         }
-        Runtime::Native => "Start programs with posix_spawn or vfork (libraries: forkless)",
+        Runtime::Make | Runtime::Native => "Start programs with posix_spawn or vfork (libraries: forkless)",
     };
     text.to_owned()
 }
@@ -149,7 +151,7 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
         Runtime::Node | Runtime::Ruby | Runtime::Perl | Runtime::Php | Runtime::Java => {
             "Fork before the data is loaded"
         }
-        Runtime::Native => {
+        Runtime::Make | Runtime::Native => {
             "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
         }
     };
@@ -187,6 +189,14 @@ pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) 
         (Runtime::Java, false) => "Give ProcessBuilder the program and its arguments, without sh -c",
         (Runtime::Java, true) => {
             "Give ProcessBuilder.startPipeline a ProcessBuilder for each program, without sh -c"
+        }
+        // make takes no argument vector, and its shells are none of system() or popen(). A line
+        // without one of `sh_chars_sh` of its job.c it executes itself.
+        (Runtime::Make, true) => {
+            "Write one command a line, without quotes and redirections where it needs none: make executes such a line without a shell (SHELL as it is by default)"
+        }
+        (Runtime::Make, false) => {
+            "Write the line without quotes and redirections where it needs none: make executes plain words without a shell (SHELL as it is by default)"
         }
         (Runtime::Shell | Runtime::Native, false) => {
             "Call the program with an argument vector, or use forkless's shell bypass"
@@ -226,10 +236,21 @@ mod tests {
             ("/usr/bin/perl", "IPC::Run"),
             ("/usr/bin/php8.2", "the pipe of one"),
             ("/usr/lib/jvm/bin/java", "startPipeline"),
-            ("/usr/bin/make", "a pipe"),
+            ("/srv/web", "a pipe"),
+            ("/usr/bin/make", "one command a line"),
         ] {
             let of = |several| for_shells(&process(exe), &[], several);
             assert!(of(true).contains(way) && !of(false).contains(way), "{exe}");
+        }
+    }
+
+    /// Regression: the bypass was promised, and run kept all 450 shells of a make. Nobody can give
+    /// it an argument vector.
+    #[test]
+    fn make_is_promised_no_bypass() {
+        for several in [true, false] {
+            let said = for_shells(&process("/usr/bin/make"), &[], several);
+            assert!(!said.contains("bypass") && !said.contains("argument vector"), "{said}");
         }
     }
 
