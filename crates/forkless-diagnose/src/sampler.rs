@@ -7,10 +7,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::command;
+use crate::command::Started;
 use crate::creation::{ChildEnd, CloneFlags, CreatingCall, Creation, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{Event, SeenProgram, Totals};
@@ -33,7 +32,7 @@ const SHARED: u64 = 0x100;
 pub(crate) struct Sampler {
     watched: Vec<u32>,
     children: HashMap<(u32, u64), Seen>,
-    command: Option<Child>,
+    command: Option<Started>,
     totals: Totals,
     /// The programs whose names were handed over.
     told: HashSet<ProgramKey>,
@@ -82,15 +81,20 @@ impl Sampler {
         // The command starts only now: all its children are new, even those made before the first
         // look.
         if let Some(argv) = &target.command {
-            let child = command::start(argv)?;
-            sampler.watched.push(child.id());
-            sampler.command = Some(child);
+            let command = Started::start(argv)?;
+            sampler.watched.push(command.child.id());
+            sampler.command = Some(command);
         }
         Ok(sampler)
     }
 
     pub(crate) fn command_ended(&self) -> bool {
-        self.command.as_ref().is_some_and(command::has_ended)
+        self.command.as_ref().is_some_and(Started::has_ended)
+    }
+
+    /// How long the command has run, or ran, if the target is one.
+    pub(crate) fn command_ran(&self) -> Option<Duration> {
+        self.command.as_ref().map(Started::ran)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -282,8 +286,8 @@ mod tests {
                 }
             });
             let command = sampler.command.as_mut().expect("it was started");
-            let pid = command.id();
-            command.wait().expect("it ended");
+            let pid = command.child.id();
+            command.child.wait().expect("it ended");
             created.into_iter().find(|creation| creation.caller == pid).expect("its child was seen")
         };
         // `read` waits without another process; the writer of the pipe is the test's own clock.
@@ -316,7 +320,7 @@ mod tests {
                 }
             });
         }
-        sampler.command.expect("it was started").wait().expect("it ended");
+        sampler.command.expect("it was started").child.wait().expect("it ended");
         assert!(
             programs.iter().any(|path| path.ends_with("sleep") || path.ends_with("coreutils")),
             "{programs:?}"

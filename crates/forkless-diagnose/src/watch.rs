@@ -14,6 +14,7 @@ use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap,
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::command::Started;
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals};
@@ -26,7 +27,7 @@ use crate::ring::{
 use crate::stack::ReturnAt;
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
-use crate::{answering, command, map_batch};
+use crate::{answering, map_batch};
 
 /// The processes to watch, and how closely.
 #[derive(Debug, Clone)]
@@ -72,7 +73,7 @@ pub struct Watch {
     bpf: Ebpf,
     ring: RingBuf<MapData>,
     tier: Tier,
-    child: Option<Child>,
+    command: Option<Started>,
     tracks_copies: bool,
     /// Whether threads that wait behind a fork can be seen.
     sees_stalls: bool,
@@ -85,7 +86,10 @@ pub struct Watch {
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("tier", &self.tier).field("child", &self.child).finish_non_exhaustive()
+        f.debug_struct("Watch")
+            .field("tier", &self.tier)
+            .field("command", &self.command)
+            .finish_non_exhaustive()
     }
 }
 
@@ -161,7 +165,7 @@ impl Watch {
             bpf,
             ring,
             tier,
-            child: None,
+            command: None,
             tracks_copies: false,
             sees_stalls,
             sees_parents,
@@ -172,7 +176,7 @@ impl Watch {
             watch.track_copies()?;
         }
         if let Some(argv) = &target.command {
-            watch.child = Some(watch.run(argv)?);
+            watch.command = Some(watch.run(argv)?);
         } else if let WatchTarget::Pid(pid) = options.target {
             // Add the children made between the first look at /proc and the attachment.
             let mut watched = open_watched(&mut watch.bpf)?;
@@ -185,13 +189,13 @@ impl Watch {
 
     /// Starts the command so that it is watched from its first instruction: while our own process
     /// is in the watched set, the kernel side adds each child that we create.
-    fn run(&mut self, argv: &[OsString]) -> Result<Child, WatchError> {
+    fn run(&mut self, argv: &[OsString]) -> Result<Started, WatchError> {
         let own = std::process::id();
         let mut watched = open_watched(&mut self.bpf)?;
         watched.insert(own, 1, 0).map_err(map_error("watched"))?;
-        let child = command::start(argv);
+        let command = Started::start(argv);
         watched.remove(&own).map_err(map_error("watched"))?;
-        child
+        command
     }
 
     /// Begins to count write-protect faults and waits behind a fork, if not yet begun. On aarch64
@@ -271,13 +275,18 @@ impl Watch {
 
     /// The command, if the target is a command.
     pub fn command(&mut self) -> Option<&mut Child> {
-        self.child.as_mut()
+        self.command.as_mut().map(|command| &mut command.child)
     }
 
     /// Whether the target is a command that has ended. It is left unreaped, so that /proc still
     /// knows its times; call [`command`](Self::command) to collect its status.
     pub fn command_ended(&self) -> bool {
-        self.child.as_ref().is_some_and(command::has_ended)
+        self.command.as_ref().is_some_and(Started::has_ended)
+    }
+
+    /// How long the command has run, or ran, if the target is one.
+    pub(crate) fn command_ran(&self) -> Option<Duration> {
+        self.command.as_ref().map(Started::ran)
     }
 
     /// Waits up to `timeout` and hands over the events that have arrived. A signal ends the wait

@@ -52,6 +52,9 @@ fn report_with(options: &[&str], program: &[&str]) -> (Value, Truth) {
     assert_eq!(output.status.code(), Some(i32::from(found)));
     assert_eq!(report["totals"]["lost_ring"], 0);
     assert_eq!(report["totals"]["lost_live"], 0);
+    // Regression: a watch that began after its command was shorter than that.
+    let window = report["window_ns"].as_f64().expect("ns");
+    assert!(window >= truth.ns("wall_ns"), "{window} ns of {}", truth.0);
     (report, truth)
 }
 

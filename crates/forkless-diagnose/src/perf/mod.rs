@@ -19,7 +19,6 @@ mod record;
 mod tracepoint;
 
 use std::collections::HashMap;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,7 +29,7 @@ use self::follow::Follow;
 pub(crate) use self::open::{CLOCK_PERIOD, refused};
 use self::open::{Opener, Ring};
 use self::record::{PerfRecord, PerfRecordKind, PerfSource};
-use crate::command;
+use crate::command::Started;
 use crate::creation::Creation;
 use crate::error::WatchError;
 use crate::event::{CpuSamples, Event, Totals};
@@ -79,7 +78,7 @@ pub(crate) struct PerfWatch {
     /// Records too young to be ordered.
     waiting: Vec<PerfRecord>,
     own: u32,
-    command: Option<Child>,
+    command: Option<Started>,
     /// Lets poll(2) wait for the command's end; `None` where pidfd_open is refused.
     command_handle: Option<OwnedFd>,
     sees: Sees,
@@ -143,9 +142,10 @@ impl PerfWatch {
         if let Some(argv) = &resolved.command {
             // Events of this thread are inherited by what it starts now; they begin to count at its
             // exec.
-            let child = command::start(argv)?;
-            watch.command_handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
-            watch.command = Some(child);
+            let command = Started::start(argv)?;
+            let pid = Pid::from_child(&command.child);
+            watch.command_handle = pidfd_open(pid, PidfdFlags::empty()).ok();
+            watch.command = Some(command);
         }
         Ok(watch)
     }
@@ -192,7 +192,12 @@ impl PerfWatch {
     }
 
     pub(crate) fn command_ended(&self) -> bool {
-        self.command.as_ref().is_some_and(command::has_ended)
+        self.command.as_ref().is_some_and(Started::has_ended)
+    }
+
+    /// How long the command has run, or ran, if the target is one.
+    pub(crate) fn command_ran(&self) -> Option<Duration> {
+        self.command.as_ref().map(Started::ran)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -357,7 +362,7 @@ mod tests {
             }
         };
         watch.poll(Duration::from_secs(20), handed_over).expect("poll works");
-        watch.command.as_mut().expect("it was started").wait().expect("it ended");
+        watch.command.as_mut().expect("it was started").child.wait().expect("it ended");
         let (creation, at) = created.expect("true was started");
         assert!(at.elapsed() >= Duration::from_millis(500), "only at the end of the watch");
         assert!(creation.memory.anon > 0, "{creation:?}");
