@@ -100,22 +100,49 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Makes a call that lets a mapping join its neighbour, never while another thread has memory
+/// marked. Marked memory is joined by none: if both parts get pages meanwhile, they stay two
+/// mappings for good, and `mremap` refuses to move them (EFAULT).
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn unmarked<T>(call: impl FnOnce() -> T) -> T {
+    if speculation::speculating() || filters::sandboxed() || !meets_threads() {
+        return call();
+    }
+    here();
+    WINDOW.begin_change(&OurThreads);
+    let result = call();
+    end_move();
+    result
+}
+
 /// A call begins that moves memory, where threads are met. Waits while another thread has memory
 /// marked.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn begin_move() {
+    here();
+    WINDOW.begin_move(&OurThreads);
+}
+
+/// Before the calling thread counts itself.
+#[cfg(target_arch = "x86_64")]
+fn here() {
     speculation::touch();
     if memory_owner::is_copy() {
         // A window that was open in the parent is never closed here.
         memory_owner::take_over();
     }
-    WINDOW.begin_move(&OurThreads);
 }
 
 /// The call has ended.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn end_move() {
     WINDOW.end_move();
+}
+
+/// Makes a call that lets a mapping join its neighbour: on arm64 nothing is marked.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn unmarked<T>(call: impl FnOnce() -> T) -> T {
+    call()
 }
 
 /// Makes a call that moves memory: on arm64 nothing marks any.

@@ -2,9 +2,11 @@
 //!
 //! A child made in the window lacks the marked memory. A mapping that is marked in part lies in
 //! several mappings. It cannot be moved or grow as one (EFAULT, mm/mremap.c). A mapping that moves
-//! takes its mark along. So two kinds of work must never happen in the window:
+//! takes its mark along. A mapping that comes beside a marked one does not join it. Once both have
+//! pages, they never do. So three kinds of work must never happen in the window:
 //! - a **plain fork**, by any thread;
-//! - a **move**: a call that moves memory, or marks memory for the program.
+//! - a **move**: a call that moves memory, or marks memory for the program;
+//! - a **change**: a call that lets a mapping join its neighbour.
 //!
 //! A speculation lasts longer than its window: marks are needed for the clone alone. It opens the
 //! window once more for a second child. From [`Window::begin`] to [`Window::end`]
@@ -19,26 +21,27 @@
 //!     │  └─ open: Busy (a plain fork is under way, or a move did not end in time)
 //!     │
 //!     ├── begin_plain ──▶ closed, n plain forks ── end_plain ──▶ closed
-//!     └── outside ──────▶ closed, n moves ───────  (returns) ──▶ closed
+//!     └── begin_move, ──▶ closed, n moves ─────── end_move ────▶ closed
+//!         begin_change    or changes
 //! ```
 //!
-//! | state | `open` | `begin_plain` | `outside` |
-//! |---|---|---|---|
-//! | closed, nobody speculates | (`begin` goes on) | goes on | goes on |
-//! | closed, a thread speculates | opens; another thread waits in `begin` | goes on | waits for `end` |
-//! | open | (another thread waits in `begin`) | counts itself, waits for `close` | waits for `end`, then counts itself |
-//! | plain forks under way | `Busy`, unless there is one thread | goes on | goes on |
-//! | moves under way | waits a while, then `Busy`, unless there is one thread | goes on | goes on |
+//! | state | `open` | `begin_plain` | `begin_move` | `begin_change` |
+//! |---|---|---|---|---|
+//! | closed, nobody speculates | (`begin` goes on) | goes on | goes on | goes on |
+//! | closed, a thread speculates | opens; another thread waits in `begin` | goes on | waits for `end` | goes on |
+//! | open | (another thread waits in `begin`) | counts itself, waits for `close` | waits for `end`, then counts itself | waits for `close`, then counts itself |
+//! | plain forks under way | `Busy`, unless there is one thread | goes on | goes on | goes on |
+//! | moves or changes under way | waits a while, then `Busy`, unless there is one thread | goes on | goes on | goes on |
 //!
 //! The locks that a thread may hold decide which thread waits for which:
 //! - A thread that begins a speculation is inside libc's fork, and holds libc's locks. It never
 //!   waits for a plain fork, which may wait for those locks. It gives up.
 //! - A plain fork waits for the window before libc's fork takes any lock.
-//! - A move holds no lock that a fork takes. So `open` waits for it, though not for ever: this may
-//!   be a fork in a signal handler, in the midst of such a call.
+//! - A move or a change holds no lock that a fork takes. So `open` waits for it, though not for
+//!   ever: this may be a fork in a signal handler, in the midst of such a call.
 //!
-//! A handler that jumps out of a plain fork or of a move leaves it counted. A process with one
-//! thread has nobody to wait for, so it ignores the counts.
+//! A handler that jumps out of a plain fork, a move or a change leaves it counted. A process with
+//! one thread has nobody to wait for, so it ignores the counts.
 //!
 //! Each side writes its own word and then reads the other's, so every access is sequentially
 //! consistent. A copy of the memory (a forked child) has none of the threads that were counted:
@@ -109,7 +112,7 @@ pub struct Window<W = AtomicU32> {
     open: W,
     /// Plain forks under way.
     plain: W,
-    /// Moves under way.
+    /// Moves and changes under way.
     moves: W,
 }
 
@@ -186,19 +189,28 @@ impl<W: Word> Window<W> {
 
     /// A move begins. Waits while a thread speculates.
     pub fn begin_move(&self, threads: &impl Threads) {
+        self.count_while_clear(threads, &self.turn);
+    }
+
+    /// A change begins. Waits for an open window. It ends with [`Window::end_move`].
+    pub fn begin_change(&self, threads: &impl Threads) {
+        self.count_while_clear(threads, &self.open);
+    }
+
+    fn count_while_clear(&self, threads: &impl Threads, taken: &W) {
         loop {
             self.moves.add(1);
-            if self.turn.load() == 0 {
+            if taken.load() == 0 {
                 break;
             }
             // Not counted while it waits: the thread that speculates may be waiting for moves to
             // end.
             self.moves.sub(1);
-            wait_while(threads, || self.turn.load() != 0);
+            wait_while(threads, || taken.load() != 0);
         }
     }
 
-    /// A move has ended.
+    /// A move or a change has ended.
     pub fn end_move(&self) {
         self.moves.sub(1);
     }

@@ -125,6 +125,14 @@ impl Process {
         });
     }
 
+    fn make_a_change(&self) {
+        self.window.begin_change(&Several);
+        self.moves.fetch_add(1, SeqCst);
+        self.meets(&self.marked, "a change while memory is marked");
+        self.moves.fetch_sub(1, SeqCst);
+        self.window.end_move();
+    }
+
     fn meets(&self, others: &AtomicU32, which: &str) {
         assert_eq!(others.load(SeqCst), 0, "{which}");
         thread::yield_now();
@@ -166,6 +174,7 @@ fn nothing_forks_plainly_while_memory_is_marked() {
 #[test]
 fn nothing_moves_memory_while_it_is_marked() {
     in_many_schedules(&[Process::speculate, Process::speculate, Process::make_a_move]);
+    in_many_schedules(&[Process::speculate, Process::speculate, Process::make_a_change]);
 }
 
 #[test]

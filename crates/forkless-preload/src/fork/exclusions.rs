@@ -122,16 +122,17 @@ fn is_ours(start: usize) -> bool {
     start == shared_pages::address() || start == reserve::EXCHANGE.address()
 }
 
-/// Whether a mapping may be split around `start..end`. Beside other threads not one without a page:
-/// the first thread that writes to it meanwhile gives each part an `anon_vma` of its own. The parts
-/// then never become one mapping again, and mremap refuses to move them (EFAULT). A mapping with a
-/// page has an `anon_vma`, which all parts share.
+/// Whether a mapping may be split around `start..end`. Beside other threads not one without an
+/// `anon_vma`: the first thread that writes to it meanwhile gives each part one of its own. The
+/// parts then never become one mapping again, and mremap refuses to move them (EFAULT). A mapping
+/// with a page of its own has one, which all parts share.
 fn may_split(start: usize, end: usize, beside_threads: bool) -> bool {
     let image = rt::image();
     !beside_threads || (start < image.end && image.start < end) || has_a_page(start, end)
 }
 
-/// Whether part of a mapping is in memory; also where that cannot be found out.
+/// Whether part of a mapping is in memory, and the mapping has a page of its own. Also where that
+/// cannot be found out.
 #[inline(never)]
 fn has_a_page(start: usize, end: usize) -> bool {
     const PAGES: usize = 512;
@@ -139,12 +140,22 @@ fn has_a_page(start: usize, end: usize) -> bool {
     let mut at = start;
     while at < end {
         let pages = (end - at).div_ceil(4096).min(PAGES);
-        if mm::mincore(at, &mut there[..pages]).is_err() || there[..pages].iter().any(|page| page & 1 != 0) {
-            return true;
+        let Ok(()) = mm::mincore(at, &mut there[..pages]) else { return true };
+        if let Some(page) = there[..pages].iter().position(|page| page & 1 != 0) {
+            return owns(at + page * 4096);
         }
         at += pages * 4096;
     }
     false
+}
+
+/// Makes a page that is in memory the mapping's own. One that was only read is the kernel's page of
+/// zeros, as are all that a child fetches where nothing was. Its content stays.
+fn owns(page: usize) -> bool {
+    // SAFETY: as a write that changes nothing.
+    let made = unsafe { mm::madvise(page as *mut _, 4096, mm::MADV_POPULATE_WRITE) };
+    // Before Linux 5.14 nobody makes one without a write.
+    matches!(made, Ok(()) | Err(Errno::EINVAL))
 }
 
 /// Marks the absent ranges. The first one that refuses (VM_SPECIAL mappings do) stays with the

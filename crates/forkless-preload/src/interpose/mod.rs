@@ -19,9 +19,10 @@ use crate::errno::absent;
 use crate::fork;
 use crate::huge::{background, pool};
 use crate::mappings::advice;
-use crate::next::{self, Next, jump_slot};
+use crate::next::{self, Next};
 use crate::speculation;
 use crate::unknown_words;
+use crate::window;
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -154,7 +155,8 @@ fn find_childrens() {
             MADVISE.find();
             MREMAP.find();
             MUNMAP.find();
-            find_clearing();
+            MPROTECT.find();
+            next::settle(&pthread_create::NEXT, c"pthread_create", absent as *const ());
             // They lie far away, and few children wait before they execute a program.
             if background::WATCHED.load(Relaxed) != 0 {
                 crate::waits::find();
@@ -255,35 +257,15 @@ extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     advice::unmapped(addr as usize, len, || real(addr, len))
 }
 
-/// Defines a function that fails on huge pages, which are taken out of its way first. While there
-/// are none, mostly always, it is one compare and one jump.
-macro_rules! clears_the_way {
-    ($($name:ident, $text:literal => $before:path;)*) => {
-        fn find_clearing() {
-            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
-            next::settle(&pthread_create::NEXT, c"pthread_create", absent as *const ());
-        }
+// SAFETY: its type.
+static MPROTECT: Next<extern "C" fn(*mut c_void, usize, c_int) -> c_int> = unsafe { Next::new(c"mprotect") };
 
-        $(mod $name {
-            use super::*;
-
-            jump_slot!(pub(super) NEXT = $text, else absent);
-
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                arch::once_moved!(before, NEXT)
-            }
-
-            extern "C" fn before(addr: usize, len: usize) {
-                $before(addr, len);
-            }
-        })*
-    };
-}
-
-clears_the_way! {
-    mprotect, c"mprotect" => pool::before_use;
+/// `mprotect(2)`, which fails on part of a huge page.
+#[unsafe(no_mangle)]
+extern "C" fn mprotect(addr: *mut c_void, len: usize, protection: c_int) -> c_int {
+    pool::before_use(addr as usize, len);
+    let Some(real) = MPROTECT.get() else { return absent() };
+    window::unmarked(|| real(addr, len, protection))
 }
 
 /// `pthread_create(3)`. Its first call comes by way of the slot's first value.
