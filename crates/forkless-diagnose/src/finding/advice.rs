@@ -181,7 +181,7 @@ pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) 
             "Give IPC::Run a list of words for each program, or do in Perl what the line's small programs do"
         }
         (Runtime::Php, false) => {
-            "Give proc_open an array of words: exec, shell_exec and popen start a shell for each line"
+            "Where PHP holds little memory, give proc_open an array of words. It copies what PHP holds, which costs more than a shell where that is much"
         }
         (Runtime::Php, true) => {
             "Give proc_open an array of words for each program of the line: the pipe of one is a descriptor of the next"
