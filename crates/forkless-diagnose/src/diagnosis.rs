@@ -165,21 +165,24 @@ impl Diagnosis {
         if let WatchTarget::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
+        let (command, program) = match &options.target {
+            WatchTarget::Command(argv) => (Some(StartedProgram::of_command(argv)), argv.first()),
+            _ => (None, None),
+        };
+        // Before the command runs: a short one has ended by the first poll otherwise, and its
+        // stacks have no names.
+        let everywhere = Everywhere::look(program.map(OsString::as_os_str));
         let mut refused = Vec::new();
         let (source, limits) = TierWatch::start(options, &mut refused)?;
         collected.begins();
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
-        let (command, program) = match &options.target {
-            WatchTarget::Command(argv) => (Some(StartedProgram::of_command(argv)), argv.first()),
-            _ => (None, None),
-        };
         Ok(Self {
             source,
             limits,
             refused,
             command,
-            everywhere: Everywhere::look(program.map(OsString::as_os_str)),
+            everywhere,
             collected,
             model,
             thresholds,
