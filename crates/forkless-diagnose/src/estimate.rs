@@ -48,6 +48,13 @@ impl Estimate {
         Self { low: at(0), mid: at(1), high: at(2) }
     }
 
+    /// Whether it has an interval to speak of. One observation has none, and that of a sum with it
+    /// is no wider than the prices in it.
+    #[must_use]
+    pub fn has_interval(&self) -> bool {
+        self.high - self.low > 0.01 * self.mid.abs()
+    }
+
     /// Every end multiplied (by a factor that is not negative).
     #[must_use]
     pub(crate) fn times(self, factor: f64) -> Self {
@@ -184,6 +191,15 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// "61.09 ms (61.09 ms to 61.09 ms)" was printed of one observation.
+    #[test]
+    fn one_observation_has_no_interval() {
+        let one = Estimate::of_samples(&mut [61.09e6]);
+        assert!(!one.has_interval() && !one.plus(Estimate { low: 1e3, mid: 2e3, high: 9e3 }).has_interval());
+        assert!(Estimate::of_samples(&mut [60e6, 61e6, 62e6]).has_interval());
+        assert!(!Estimate::default().has_interval());
+    }
 
     #[test]
     fn samples_agree_when_a_few_are_undisturbed() {

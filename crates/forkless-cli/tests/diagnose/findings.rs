@@ -270,6 +270,11 @@ fn loops() {
     let count = of_kind(&close_loop, "close_loop")["count"].as_u64().expect("a count");
     assert!((95_000..=100_000).contains(&count), "{count}");
 
+    // One start is a large share of a short command, and no finding by default.
+    let (once, _) = report_by_default(&["pathmiss", "1"]);
+    assert_eq!(once["creations"]["shared_memory"], 1, "{once}");
+    nothing(&once);
+
     let (search, _) = report(&["pathmiss", "200"]);
     let finding = of_kind(&search, "path_search");
     assert_eq!(finding["count"], 600);

@@ -55,9 +55,10 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let entries = (group.anon.mean + group.swap.mean) / 4096.0;
     let explained = MARGIN * model.fork(entries as u64, 0).high;
     let counted = each_thread.min(explained);
-    if context.share(counted * group.stalled as f64) < context.thresholds.share * SHARE
-        && counted < context.thresholds.pause_ns
-    {
+    let total = counted * group.stalled as f64;
+    let is_much =
+        context.share(total) >= context.thresholds.share * SHARE && total >= context.thresholds.total_ns;
+    if !is_much && counted < context.thresholds.pause_ns {
         return None;
     }
     let each_fork = ns / forks as f64;

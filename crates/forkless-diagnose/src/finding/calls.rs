@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use super::{Context, Cost, Finding, FindingKind, evidence, interval, label, time};
 use crate::answering::{asks_only, clock_call};
 use crate::collect::Calls;
 use crate::creation::{Place, ProgramKey};
@@ -116,10 +116,7 @@ fn finding(
     let text = text(&stack);
     let mut list = vec![
         evidence("calls", format!("{count}, {:.0} a second", context.per_second(count))),
-        evidence(
-            "each costs (measured here)",
-            format!("{} ({} to {})", time(each.mid), time(each.low), time(each.high)),
-        ),
+        evidence("each costs (measured here)", interval(each)),
         evidence("share of the process's CPU time", format!("{:.1} %", process_share.min(1.0) * 100.0)),
         evidence("from the place with most of them", merged.place.0.to_string()),
     ];

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, label, lines_evidence,
-    living, mib, place_in, time,
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, interval, label,
+    lines_evidence, living, mib, place_in, time,
 };
 use crate::collect::{Group, LineCounts, Outcome};
 use crate::creation::{Place, ProgramKey};
@@ -236,10 +236,6 @@ fn memory_evidence(group: &Group, pages: &Copied) -> Vec<Evidence> {
     list
 }
 
-fn interval(estimate: Estimate) -> String {
-    format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
-}
-
 /// The cost of forks to their caller.
 struct Call {
     /// Cost of one fork.
@@ -308,9 +304,9 @@ fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     )
 }
 
-/// Whether the saving of each fork is large enough for a finding: as a share of a CPU, or as a
-/// pause of the caller. Of the measured time only the part counts that the memory explains, at the
-/// upper ends of the prices. A margin allows for caches and for a model measured on an idle
+/// Whether the saving of each fork is large enough for a finding: as a share of a CPU and in all,
+/// or as a pause of the caller. Of the measured time only the part counts that the memory explains,
+/// at the upper ends of the prices. A margin allows for caches and for a model measured on an idle
 /// machine. The rest is preemption: a shell that lost its CPU during a cheap fork is no finding.
 fn is_worth_a_word(
     context: &Context<'_>,
@@ -330,7 +326,8 @@ fn is_worth_a_word(
     let explained_in_caller = MARGIN * copy + fault_each;
     let each = each.min(explained_in_caller + MARGIN * teardown);
     let in_caller = in_caller.min(explained_in_caller);
-    context.share(each * group.count as f64) >= context.thresholds.share
+    let total = each * group.count as f64;
+    context.share(total) >= context.thresholds.share && total >= context.thresholds.total_ns
         || in_caller >= context.thresholds.pause_ns
 }
 

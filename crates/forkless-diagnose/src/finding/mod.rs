@@ -240,13 +240,16 @@ pub struct Thresholds {
     pub pause_ns: f64,
     /// Findings about system calls: share of the process's CPU time.
     pub process_share: f64,
+    /// And, unless it is for a pause or a failure: cost of all occurrences together, nanoseconds.
+    pub total_ns: f64,
 }
 
 impl Thresholds {
-    /// Those for a share of one CPU: pauses of 1 ms, and ten times the share of a process's time.
+    /// Those for a share of one CPU: pauses of 1 ms, ten times the share of a process's time, and
+    /// that share of ten seconds in all.
     #[must_use]
     pub fn of(share: f64) -> Self {
-        Self { share, pause_ns: 1e6, process_share: 10.0 * share }
+        Self { share, pause_ns: 1e6, process_share: 10.0 * share, total_ns: 10e9 * share }
     }
 }
 
@@ -485,9 +488,28 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
+/// With its interval, if that says something.
+pub(crate) fn interval(estimate: Estimate) -> String {
+    if !estimate.has_interval() {
+        return time(estimate.mid);
+    }
+    format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
+}
+
 /// A process's name in reports.
 pub(crate) fn label(name: &ProcessName) -> String {
     name.name.clone()
+}
+
+/// Whether it costs too little, whatever its share: a command of 2 ms had one failing exec of 14 us
+/// as a finding. Failures are none, nor is private memory. The finders of forks and of threads that
+/// wait look at the sum themselves, since a pause counts by itself.
+fn is_trifle(context: &Context<'_>, finding: &Finding) -> bool {
+    use FindingKind as Kind;
+    let total = finding.cost.cpu_share * context.window_ns;
+    let of_failure = matches!(finding.kind, Kind::ForkRefused | Kind::MissingProgram | Kind::TextFileBusy);
+    let of_pause = matches!(finding.kind, Kind::FullForkThenExec | Kind::ForkOfSmallPages | Kind::Bystanders);
+    !of_failure && !of_pause && finding.kind != Kind::CowErosion && total < context.thresholds.total_ns
 }
 
 /// All findings: refused creations first, then the largest saving.
@@ -501,6 +523,7 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(loops::find(context));
     findings.extend(bystanders::find(context));
     findings.extend(erosion::find(context));
+    findings.retain(|finding| !is_trifle(context, finding));
     for finding in &mut findings {
         // Of an interpreter nobody wants a line: it is said why its script has none.
         if finding.unread_line().is_none() {
@@ -514,4 +537,31 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
         is_slow(a).cmp(&is_slow(b)).then(b.saving_share.mid.total_cmp(&a.saving_share.mid))
     });
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command of 2 ms had one failing exec of 14 us as a finding.
+    #[test]
+    fn what_costs_little_in_all_is_none() {
+        let (collected, groups) = (Collected::new(), HashMap::new());
+        look(&collected, &groups, &CostModel::default(), |context| {
+            let program = ProgramKey { pid: 1, image: 0 };
+            let costs = |kind, ns: f64| Finding {
+                cost: Cost { cpu_share: context.share(ns), ..Cost::default() },
+                ..context.finding(kind, &ProcessName::default(), &[program], 1, Estimate::default())
+            };
+            let is = |context: &Context<'_>, kind, ns| is_trifle(context, &costs(kind, ns));
+            assert!(is(context, FindingKind::PathSearch, 9.9e6));
+            assert!(!is(context, FindingKind::PathSearch, 10.1e6));
+            // These count from the first on.
+            assert!(
+                !is(context, FindingKind::ForkRefused, 1e3) && !is(context, FindingKind::CowErosion, 1e3)
+            );
+            let all = Context { thresholds: Thresholds::of(0.0), ..*context };
+            assert!(!is(&all, FindingKind::PathSearch, 1.0));
+        });
+    }
 }

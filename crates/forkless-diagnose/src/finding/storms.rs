@@ -1,7 +1,7 @@
 //! Many short programs that a script, xargs, find or make starts one by one. Only starters with a
 //! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
 
-use super::{Context, Cost, Finding, FindingKind, evidence, lines_evidence, time};
+use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, time};
 use crate::collect::{LineCounts, Outcome, Starter};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
@@ -198,12 +198,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         evidence("they live", format!("{} on average", time(starter.mean_life_ns()))),
         evidence(
             "exec, dynamic loading and exit of each (priced as those of /bin/true)",
-            format!(
-                "{} ({} to {})",
-                time(model.program.mid),
-                time(model.program.low),
-                time(model.program.high)
-            ),
+            interval(model.program),
         ),
         evidence("creating each, in its caller", time(caller_ns / programs as f64)),
     ];

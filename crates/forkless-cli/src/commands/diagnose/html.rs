@@ -89,5 +89,8 @@ fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
 }
 
 fn range(estimate: Estimate, show: impl Fn(f64) -> String) -> String {
+    if !estimate.has_interval() {
+        return show(estimate.mid);
+    }
     format!("{} ({} to {})", show(estimate.mid), show(estimate.low), show(estimate.high))
 }

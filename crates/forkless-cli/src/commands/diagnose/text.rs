@@ -70,9 +70,13 @@ fn print_report(
 pub(super) fn counts(report: &DiagnosisReport) -> String {
     let c = report.creations;
     let threads = report.totals.threads.map(|threads| format!(", {threads} threads")).unwrap_or_default();
+    // A command may be over at once.
+    let window = match report.window_ns {
+        short @ ..1_000_000_000 => time(short as f64),
+        long => format!("{:.1} s", long as f64 / 1e9),
+    };
     format!(
-        "{:.1} s watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
-        report.window_ns as f64 / 1e9,
+        "{window} watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
         report.tier,
         report.totals.creations,
         c.full_fork_then_exec,
@@ -232,6 +236,9 @@ pub(super) fn cost(cost: Cost) -> String {
 }
 
 fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
+    if !estimate.has_interval() {
+        return show(estimate.mid);
+    }
     format!("{} ({} to {})", show(estimate.mid), show(estimate.low), show(estimate.high))
 }
 
