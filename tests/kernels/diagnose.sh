@@ -122,8 +122,8 @@ tiers_init() {
 # idle machine starts nothing but the shell's own `sleep`.
 healthy_init() { # SECONDS LOAD
 	cat <<-INIT
-		forkless diagnose --json --all -d $1 --system-calls no >/tmp/plain 2>&1 & plain=\$!
-		forkless diagnose --json --all -d $1 --system-calls yes >/tmp/calls 2>&1 & calls=\$!
+		forkless diagnose --json --all -d $1 --system-calls no >/tmp/plain & plain=\$!
+		forkless diagnose --json --all -d $1 --system-calls yes >/tmp/calls & calls=\$!
 		$2
 		memory() {
 			while read -r key value unit; do

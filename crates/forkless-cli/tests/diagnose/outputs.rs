@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use libtest_mimic::Trial;
+use serde_json::Value;
 
-use crate::support::{FORKLESS, alone, find, has_schema, known_problem, skip, trial, wait_until};
+use crate::support::{
+    FORKLESS, alone, check_against_schema, find, has_schema, known_problem, skip, trial, wait_until,
+};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
         ("outputs::the_schema_in_docs_tells_reports_from_others", schema, None),
+        ("outputs::without_a_terminal_a_line_says_that_the_watch_has_begun", begun, None),
         ("outputs::html_is_one_page_without_foreign_markup", html, None),
         ("outputs::folded_paths_lead_from_the_program_to_what_it_started", folded, None),
         (
@@ -89,6 +93,31 @@ fn html() {
         Command::new(FORKLESS).args(["diagnose", "--html", "--", "true"]).output().expect("forkless runs");
     let page = String::from_utf8_lossy(&nothing.stdout);
     assert!(page.contains("there is nothing to draw"), "{page}");
+
+    // The place stood after all evidence.
+    let found = Command::new(FORKLESS)
+        .args(["diagnose", "--html", "--min-share", "0", "--"])
+        .arg(known_problem().expect("checked before"))
+        .args(["pathmiss", "20"])
+        .output()
+        .expect("forkless runs");
+    let page = String::from_utf8_lossy(&found.stdout);
+    let names: Vec<&str> =
+        page.split("<dt>").skip(1).take(3).filter_map(|row| row.split("</dt>").next()).collect();
+    assert_eq!(names, ["saves", "where", "who"], "{page}");
+}
+
+/// Where nothing is drawn, a script that starts the load has no other sign.
+fn begun() {
+    let own = std::process::id().to_string();
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "-d", "0.1", "-p", &own])
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "the watch has begun\n");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    check_against_schema(&report);
 }
 
 /// Writes an output of a watch into a file, since the program prints on standard output itself.

@@ -206,9 +206,9 @@ fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u
     }
     Some(Finding {
         title: format!(
-            "{}'s {count} workers make {} each private, {:.0} % of it by {}",
+            "{}'s {} private, {:.0} % of it by {}",
             process.name,
-            mib(each),
+            workers_make(count, each),
             part * 100.0,
             writer.name()
         ),
@@ -219,6 +219,13 @@ fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u
         explanation: advice(&process, *writer).to_owned(),
         ..context.finding(FindingKind::CowErosion, &process, &[creator], count, saving_each)
     })
+}
+
+fn workers_make(count: u64, each: f64) -> String {
+    match count {
+        1 => format!("worker makes {}", mib(each)),
+        _ => format!("{count} workers make {} each", mib(each)),
+    }
 }
 
 fn advice(process: &ProcessName, writer: Writer) -> &'static str {
@@ -279,6 +286,13 @@ mod tests {
             Writer::of(&frames)
         };
         assert_eq!([unnamed(5), unnamed(1)], [Writer::Ruby, Writer::Program]);
+    }
+
+    #[test]
+    fn one_worker_is_not_told_as_several() {
+        let each = f64::from(9 << 20);
+        assert_eq!(workers_make(1, each), "worker makes 9.0 MiB");
+        assert_eq!(workers_make(3, each), "3 workers make 9.0 MiB each");
     }
 
     #[test]

@@ -188,7 +188,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     if context.shares(saving_each, programs).mid < context.thresholds.share {
         return None;
     }
-    let names: Vec<String> = started.iter().take(3).map(|(name, count)| format!("{name} {count}")).collect();
+    let names = names(&started, programs);
     let mut list = vec![
         evidence("programs started", format!("{programs}, {:.1} a second", context.per_second(programs))),
         evidence(
@@ -212,7 +212,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             "{} starts {programs} short programs, {:.1} a second: {}",
             process.name,
             context.per_second(programs),
-            names.join(", ")
+            names
         ),
         call_site,
         cost: Cost {
@@ -227,6 +227,18 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         explanation: text,
         ..context.finding(FindingKind::StartStorm, &process, &[program], programs, saving_each)
     })
+}
+
+/// The most frequent programs, and how many were others.
+fn names(started: &[(String, u64)], programs: u64) -> String {
+    const NAMED: usize = 3;
+    let named = || started.iter().take(NAMED);
+    let mut names: Vec<String> = named().map(|(name, count)| format!("{name} {count}")).collect();
+    let others = programs.saturating_sub(named().map(|(_, count)| count).sum());
+    if others > 0 {
+        names.push(format!("others {others}"));
+    }
+    names.join(", ")
 }
 
 fn exact(ns: f64) -> Estimate {
@@ -291,6 +303,16 @@ mod tests {
             look(&collected, &groups, &CostModel::default(), |context| place(context, "configure"));
         assert_eq!(stack, [frame("check", Some(8)), frame("fork", None)]);
         assert_eq!(lines.each().len(), 2);
+    }
+
+    /// Three of six programs were named as if they were all.
+    #[test]
+    fn a_title_says_that_there_are_others() {
+        let started = |counts: &[u64]| -> Vec<(String, u64)> {
+            counts.iter().zip('a'..).map(|(count, name)| (name.to_string(), *count)).collect()
+        };
+        assert_eq!(names(&started(&[9, 8, 7, 6, 5, 4]), 39), "a 9, b 8, c 7, others 15");
+        assert_eq!(names(&started(&[9, 8]), 17), "a 9, b 8");
     }
 
     fn process(exe: &str, line: &[&str]) -> ProcessName {

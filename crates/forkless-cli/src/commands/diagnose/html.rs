@@ -59,16 +59,9 @@ fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
                 range(f.saving_share, |s| format!("{:.2} %", s * 100.0))
             ),
         ),
+        ("where", text::at(f)),
         ("who", text::who(f)),
-        (
-            "cost",
-            format!(
-                "{:.2} % of a CPU{}, over {} times",
-                f.cost.cpu_share * 100.0,
-                text::cost(f.cost),
-                f.count
-            ),
-        ),
+        ("cost", text::cost(f)),
         ("because", f.reason.clone()),
         ("remedy", remedy::sentence(f)),
         ("command", remedy::command(report, f)),

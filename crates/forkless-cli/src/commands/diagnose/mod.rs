@@ -264,6 +264,10 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     // The live view would draw over the command's own output.
     let for_people = !(args.json || args.html || args.folded || args.pprof);
     let live = terminal::can_redraw() && for_people && args.command.is_empty();
+    // A script that starts the load needs to know. A command's start says it by itself.
+    if !live && args.command.is_empty() {
+        crate::terminal::complain!("the watch has begun");
+    }
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
         if live || args.prometheus.is_some() {
             let report = diagnosis.report_so_far().map_err(classify)?;

@@ -246,7 +246,11 @@ fn flame(report: &DiagnosisReport) -> Markup {
             p.weak {
                 "From the program at the top, over the lines of your code where they are known, to what was started. "
                 "Widths are cost. "
-                @if left_out > 0 { (left_out) " narrower boxes are left out." }
+                @match left_out {
+                    0 => {},
+                    1 => { "1 narrower box is left out." },
+                    boxes => { (boxes) " narrower boxes are left out." },
+                }
             }
         }
     }
@@ -286,7 +290,8 @@ fn flame_box(index: usize, placed: &Placed, whole: f64) -> Markup {
         depth * BOX,
         hue(name)
     );
-    let title = format!("{name}: {}, {:.1} %, {count} times", time(*cost_ns), cost_ns / whole * 100.0);
+    let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let title = format!("{name}: {}, {:.1} %, {times}", time(*cost_ns), cost_ns / whole * 100.0);
     let tab = if index == 0 { "0" } else { "-1" };
     html! {
         button type="button" tabindex=(tab) style=(style) title=(title) data-d=(depth)
@@ -325,5 +330,7 @@ mod tests {
             boxes.iter().map(|placed| (placed.name.as_str(), placed.depth)).collect();
         assert_eq!(lines, [("all", 0), ("b", 1), ("a", 1)], "the costliest first");
         assert!((boxes[2].left - boxes[1].width).abs() < 1e-9);
+        let shown = |placed| flame_box(0, placed, root.cost_ns).into_string();
+        assert!(shown(&boxes[0]).contains(", 2 times\"") && shown(&boxes[1]).contains(", once\""));
     }
 }

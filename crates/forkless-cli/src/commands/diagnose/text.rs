@@ -156,13 +156,9 @@ fn print_finding(
     if verbose {
         writeln!(out, "   who      {}", in_line(&who(f)))?;
     } else {
-        let place = f.place().map(|frame| format!("{frame}, ")).unwrap_or_default();
-        let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
-        writeln!(out, "   where    {}", in_line(&format!("{place}{unread}{}", owner(f))))?;
+        writeln!(out, "   where    {}", in_line(&at(f)))?;
     }
-    let times = if f.count == 1 { "once".to_owned() } else { format!("over {} times", f.count) };
-    let parts = cost(f.cost);
-    writeln!(out, "   cost     {:.2} % of a CPU{parts}, {times}", f.cost.cpu_share * 100.0)?;
+    writeln!(out, "   cost     {}", cost(f))?;
     if verbose {
         print_evidence(out, f)?;
     }
@@ -194,6 +190,13 @@ fn print_evidence(out: &mut impl Write, f: &Finding) -> io::Result<()> {
     writeln!(out, "   because  {}", f.reason)
 }
 
+/// The place in the program, and its processes.
+pub(super) fn at(f: &Finding) -> String {
+    let place = f.place().map(|frame| format!("{frame}, ")).unwrap_or_default();
+    let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
+    format!("{place}{unread}{}", owner(f))
+}
+
 /// The processes, and what they belong to.
 fn owner(f: &Finding) -> String {
     let mut owner = format!("pid {}", f.pid);
@@ -221,9 +224,15 @@ pub(super) fn who(f: &Finding) -> String {
     who
 }
 
+/// The cost, and how often it came.
+pub(super) fn cost(f: &Finding) -> String {
+    let times = if f.count == 1 { "once".to_owned() } else { format!("over {} times", f.count) };
+    format!("{:.2} % of a CPU{}, {times}", f.cost.cpu_share * 100.0, parts(f.cost))
+}
+
 /// The measured and priced parts of a cost. A part that is not known is left out: a 0 would say
 /// that there was none.
-pub(super) fn cost(cost: Cost) -> String {
+fn parts(cost: Cost) -> String {
     let parts = [
         (cost.caller_ns, "in the caller"),
         (cost.child_ns, "in children"),
@@ -263,7 +272,7 @@ mod tests {
     #[test]
     fn a_part_of_the_cost_that_is_not_known_is_left_out() {
         let some = Cost { child_ns: Some(2e6), cpu_share: 0.1, ..Cost::default() };
-        assert_eq!(cost(some), ": 2.00 ms in children");
-        assert_eq!(cost(Cost::default()), "");
+        assert_eq!(parts(some), ": 2.00 ms in children");
+        assert_eq!(parts(Cost::default()), "");
     }
 }

@@ -223,7 +223,7 @@ function flame() {
       count++;
       if (inside < 0) { sum += number(box, 'w'); inside = depth; }
     });
-    found.textContent = wanted === '' ? '' : count + ' boxes, ' + (sum * 100).toFixed(1) + ' % of the cost';
+    found.textContent = wanted === '' ? '' : count + (count === 1 ? ' box, ' : ' boxes, ') + (sum * 100).toFixed(1) + ' % of the cost';
   });
 }
 
