@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use forkless_frames::{Language, Limits, Reader};
 
 use super::origins::OriginKey;
-use crate::creation::Creation;
+use super::stood::Stood;
+use crate::creation::{Creation, ProgramKey};
 use crate::event::StackTop;
 use crate::procfs;
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::CLASS_CREATION;
+use crate::shell::Fate;
 use crate::stack::Frame;
 
 /// Stacks that wait to be read. One that waits for long is read too late.
@@ -46,9 +48,9 @@ pub(crate) struct Lines {
     /// Callers that may have been read.
     asked: HashSet<u32>,
     /// By child that has not ended yet, as far as is known.
-    read: HashMap<u32, Vec<Frame>>,
+    read: HashMap<u32, Read>,
     /// By child that has ended and whose lines may still come.
-    ended: HashMap<u32, OriginKey>,
+    ended: HashMap<u32, Ended>,
     /// By caller: readings without lines, and why the last of them had none.
     unread: HashMap<u32, Unread>,
 }
@@ -61,13 +63,38 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
-/// The frames of a caller with what they belong to.
-type Placed = (Whose, Vec<Frame>);
+/// The lines of a caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) frames: Vec<Frame>,
+    /// The language's library waits for the child's end in an event loop of its own.
+    pub(super) in_own_loop: bool,
+}
+
+impl Read {
+    fn of(frames: Vec<forkless_frames::Frame>) -> Self {
+        let in_own_loop = frames.iter().any(|frame| waits_in_own_loop(&frame.function, &frame.file));
+        Self { frames: of_the_user(frames), in_own_loop }
+    }
+}
+
+/// A creation that has ended: what its lines are wanted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) origin: OriginKey,
+    /// The group of the shell that it executed.
+    pub(super) shell: Option<(ProgramKey, Fate)>,
+    /// The thread that created.
+    pub(super) thread: u32,
+    pub(super) stood: Stood,
+}
+
+/// The lines of a caller with what they belong to.
+type Placed = (Whose, Read);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// A creation of this origin.
-    Creation(OriginKey),
+    Creation(Ended),
     /// A creation that was refused.
     Refusal(RefusalKey),
 }
@@ -105,15 +132,21 @@ impl Lines {
         self.reading.as_ref()
     }
 
-    /// Takes in a creation that has ended. Returns the lines that have found their creation.
-    pub(super) fn ended(&mut self, creation: &Creation) -> Vec<Placed> {
-        let key = OriginKey::of(creation);
+    /// Takes in a creation that has ended, with the group of its shell. Returns the lines that have
+    /// found their creation.
+    pub(super) fn ended(&mut self, creation: &Creation, shell: Option<(ProgramKey, Fate)>) -> Vec<Placed> {
+        let ended = || Ended {
+            origin: OriginKey::of(creation),
+            shell,
+            thread: creation.caller_thread,
+            stood: Stood::of(creation),
+        };
         let mut placed = self.take_answers();
-        if let Some(frames) = self.read.remove(&creation.child) {
-            placed.push((Whose::Creation(key), frames));
+        if let Some(read) = self.read.remove(&creation.child) {
+            placed.push((Whose::Creation(ended()), read));
         } else if self.asked.contains(&creation.caller) {
             make_room(&mut self.ended);
-            self.ended.insert(creation.child, key);
+            self.ended.insert(creation.child, ended());
         }
         placed
     }
@@ -123,14 +156,14 @@ impl Lines {
         let mut placed = Vec::new();
         while let Some(answer) = self.reading.as_ref().and_then(|reading| reading.answers.try_recv().ok()) {
             match answer {
-                Answer::Read { child, frames } => match self.ended.remove(&child) {
-                    Some(key) => placed.push((Whose::Creation(key), frames)),
+                Answer::Read { child, read } => match self.ended.remove(&child) {
+                    Some(ended) => placed.push((Whose::Creation(ended), read)),
                     None => {
                         make_room(&mut self.read);
-                        self.read.insert(child, frames);
+                        self.read.insert(child, read);
                     }
                 },
-                Answer::Refused { key, frames } => placed.push((Whose::Refusal(key), frames)),
+                Answer::Refused { key, read } => placed.push((Whose::Refusal(key), read)),
                 Answer::Unread { caller, language, why } => {
                     make_room(&mut self.unread);
                     let count = self.unread.get(&caller).map_or(0, |unread| unread.count) + 1;
@@ -169,8 +202,8 @@ struct Reading {
 }
 
 enum Answer {
-    Read { child: u32, frames: Vec<Frame> },
-    Refused { key: RefusalKey, frames: Vec<Frame> },
+    Read { child: u32, read: Read },
+    Refused { key: RefusalKey, read: Read },
     Unread { caller: u32, language: Language, why: String },
 }
 
@@ -236,9 +269,9 @@ impl Readers {
         let reader = self.reader_of(caller)?;
         let answer = match request {
             Request::Creation { stack_pointer, .. } => read(reader, caller, stack_pointer)
-                .map(|(child, frames)| Answer::Read { child, frames: of_the_user(frames) }),
+                .map(|(child, frames)| Answer::Read { child, read: Read::of(frames) }),
             Request::Refusal { key, thread } => read_while_it_waits(reader, caller, thread)
-                .map(|frames| Answer::Refused { key, frames: of_the_user(frames) }),
+                .map(|frames| Answer::Refused { key, read: Read::of(frames) }),
         };
         Some(answer.unwrap_or_else(|why| Answer::Unread { caller, language: reader.language(), why }))
     }
@@ -408,6 +441,12 @@ fn starts_children(file: &str) -> bool {
     file.ends_with("/subprocess.py") || file.starts_with("node:") && file.ends_with("child_process")
 }
 
+/// Whether a function is one of Node.js's that wait for a child's end: execFileSync and its kin.
+/// Their event loop is their own. The kernel side sees such a wait as one for any event.
+fn waits_in_own_loop(function: &str, file: &str) -> bool {
+    file.starts_with("node:") && starts_children(file) && function.ends_with("Sync")
+}
+
 /// Without the inner frames of the language's own library.
 fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<Frame> {
     let user = frames.iter().position(|frame| !is_library(&frame.file)).unwrap_or(0);
@@ -444,6 +483,16 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_in_a_loop_of_the_librarys_own_is_told_by_its_frames() {
+        let node = |function| vec![frame(function, "node:child_process"), frame("start", "/srv/app.js")];
+        let read = Read::of(node("execFileSync"));
+        assert!(read.in_own_loop);
+        assert_eq!(read.frames, [Frame::from(frame("start", "/srv/app.js"))]);
+        assert!(!Read::of(node("execFile")).in_own_loop);
+        assert!(!Read::of(vec![frame("startSync", "/srv/child_process.js")]).in_own_loop, "the user's");
+    }
+
+    #[test]
     fn a_wait_for_an_older_child_is_another_creations() {
         let call = |number, first| Call { number, arguments: [first, 0], stack_pointer: 0 };
         let own = std::process::id();
@@ -474,16 +523,16 @@ mod tests {
         let asked = HashSet::from([Creation::unseen().caller]);
         let mut lines = Lines { reading, asked, ..Lines::default() };
         let creation = |child| Creation { child, ..Creation::unseen() };
-        let read = |child| Answer::Read { child, frames: vec![Frame::from(frame("start", "/srv/app.py"))] };
-        assert!(lines.ended(&creation(1)).is_empty());
+        let read = |child| Answer::Read { child, read: Read::of(vec![frame("start", "/srv/app.py")]) };
+        assert!(lines.ended(&creation(1), None).is_empty());
         to_answer.send(read(1)).expect("it listens");
         to_answer.send(read(2)).expect("it listens");
         let unread = || Answer::Unread { caller: 9, language: Language::Ruby, why: "why".to_owned() };
         to_answer.send(unread()).expect("it listens");
         to_answer.send(unread()).expect("it listens");
-        assert_eq!(lines.ended(&creation(3)).len(), 1, "of child 1");
-        assert_eq!(lines.ended(&creation(2)).len(), 1);
-        assert!(lines.ended(&creation(2)).is_empty());
+        assert_eq!(lines.ended(&creation(3), None).len(), 1, "of child 1");
+        assert_eq!(lines.ended(&creation(2), None).len(), 1);
+        assert!(lines.ended(&creation(2), None).is_empty());
         assert_eq!(lines.unread(9), Some(&Unread { language: "Ruby", count: 2, why: "why".to_owned() }));
     }
 }

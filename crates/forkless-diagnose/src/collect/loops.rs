@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::bounded::{TopNames, forget_the_least};
+use super::lines::{Ended, Read};
+use super::stood::Stood;
 use super::walk::Walk;
 use crate::creation::{Creation, Place, ProgramKey, waits_for_events};
 use crate::procfs;
+use crate::stack::Frame;
 
 const MAX_THREADS: usize = 4096;
 /// Threads looked at in one round between creations. A look takes some 30 us, of the 3 ms between
@@ -30,6 +33,24 @@ const MAX_LOOKS_BETWEEN: u32 = 1000;
 const BETWEEN: Duration = Duration::from_millis(3);
 /// Descriptors of a process that are looked at.
 const MAX_DESCRIPTORS: usize = 4096;
+
+/// Lines that are kept of one place.
+const MAX_LINES: usize = 8;
+
+/// The creations of one place whose caller was read at the same lines.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadLine {
+    pub(crate) frames: Vec<Frame>,
+    /// Whether the caller waited for the child's end.
+    pub(crate) for_end: bool,
+    pub(crate) count: u64,
+    /// How long it stood still for them.
+    pub(crate) ns: u64,
+    /// Waits for the end that only the lines tell, and how long they took.
+    pub(crate) told_waits: u64,
+    pub(crate) told_ns: u64,
+    pub(crate) programs: TopNames,
+}
 
 /// The creations of one thread at one place.
 #[derive(Debug, Clone, Default)]
@@ -52,9 +73,55 @@ pub(crate) struct Blocked {
     pub(crate) anon: u64,
     pub(crate) programs: TopNames,
     pub(crate) comm: String,
+    /// Of those that were read.
+    pub(crate) read: Vec<ReadLine>,
 }
 
 impl Blocked {
+    pub(crate) fn add_line(&mut self, line: ReadLine) {
+        let same = |known: &&mut ReadLine| (known.for_end, &known.frames) == (line.for_end, &line.frames);
+        if let Some(known) = self.read.iter_mut().find(same) {
+            known.count += line.count;
+            known.ns += line.ns;
+            known.told_waits += line.told_waits;
+            known.told_ns += line.told_ns;
+            known.programs.merge(&line.programs);
+        } else if self.read.len() < MAX_LINES {
+            self.read.push(line);
+        }
+    }
+
+    fn read(&mut self, ended: &Ended, read: &Read) {
+        let stood = ended.stood;
+        let told = read.in_own_loop && stood.end.is_none();
+        let told_ns = if told { stood.rest } else { 0 };
+        let mut programs = TopNames::default();
+        ended.origin.started.iter().for_each(|name| programs.add(name));
+        self.add_line(ReadLine {
+            frames: read.frames.clone(),
+            for_end: read.in_own_loop || stood.end.is_some(),
+            count: 1,
+            ns: stood.ns() + told_ns,
+            told_waits: u64::from(told),
+            told_ns,
+            programs,
+        });
+    }
+
+    /// Counts the waits for the end that only lines tell.
+    pub(crate) fn count_told_waits(&mut self) {
+        self.end_waits += self.read.iter().map(|line| line.told_waits).sum::<u64>();
+        self.end_ns += self.read.iter().map(|line| line.told_ns).sum::<u64>();
+    }
+
+    /// The lines at which the thread stood still longest; with `for_end`, while it waited for a
+    /// child's end. Frames with a line come first, as everywhere.
+    pub(crate) fn line(&self, for_end: bool) -> Option<&ReadLine> {
+        let has_line = |line: &ReadLine| line.frames.first().is_some_and(|frame| frame.line.is_some());
+        let fitting = self.read.iter().filter(|line| line.for_end || !for_end);
+        fitting.max_by_key(|line| (has_line(line), line.ns, line.count))
+    }
+
     /// All time that the thread stood still, nanoseconds.
     pub(crate) fn ns(&self) -> u64 {
         self.call_ns + self.exec_ns + self.end_ns
@@ -62,24 +129,13 @@ impl Blocked {
 
     fn add(&mut self, creation: &Creation) {
         self.count += 1;
-        let life = creation.lifetime_ns.unwrap_or(0);
-        let until_exec = creation.until_exec_ns.unwrap_or(0);
-        // Without fentry the time of a vfork is not known, and its caller waits until the exec.
-        let vfork = creation.until_exec_ns.or(creation.lifetime_ns).filter(|_| creation.kind.waits());
-        let call = creation.caller_waited_ns.or(creation.copy_ns).or(vfork).unwrap_or(0);
+        let Stood { call, exec, end, rest } = Stood::of(creation);
         self.call_ns += call;
-        let mut stood = call;
-        let waits = creation.caller_waits;
-        if waits.is_some_and(|waits| waits.for_exec) && until_exec > stood {
-            self.exec_waits += 1;
-            self.exec_ns += until_exec - stood;
-            stood = until_exec;
-        }
-        if waits.is_some_and(|waits| waits.for_end) && life > stood {
-            self.end_waits += 1;
-            self.end_ns += life - stood;
-        }
-        self.rest_ns += life.saturating_sub(stood);
+        self.exec_waits += u64::from(exec.is_some());
+        self.exec_ns += exec.unwrap_or(0);
+        self.end_waits += u64::from(end.is_some());
+        self.end_ns += end.unwrap_or(0);
+        self.rest_ns += rest;
         if Outcome::of(creation) != Outcome::Shared {
             self.copies += 1;
             self.anon = creation.memory.anon;
@@ -103,6 +159,7 @@ impl Blocked {
         self.copies += other.copies;
         self.anon = self.anon.max(other.anon);
         self.programs.merge(&other.programs);
+        other.read.iter().for_each(|line| self.add_line(line.clone()));
         if self.comm.is_empty() {
             self.comm.clone_from(&other.comm);
         }
@@ -202,6 +259,15 @@ impl Loops {
         }
     }
 
+    /// Takes over the lines of a creation.
+    pub(super) fn read(&mut self, ended: &Ended, read: &Read) {
+        let site = ended.origin.site;
+        let thread = self.threads.get_mut(&(site.program(), ended.thread));
+        if let Some(blocked) = thread.and_then(|thread| thread.places.get_mut(&site)) {
+            blocked.read(ended, read);
+        }
+    }
+
     /// Looks at the next threads of which it is not known whether they are a loop's. To be called
     /// often: a loop that mostly starts programs seldom waits.
     pub(super) fn look(&mut self) {
@@ -220,6 +286,12 @@ impl Loops {
     /// How soon to look again. Events come when children end, and just then no loop waits.
     pub(super) fn look_again(&self) -> Option<Duration> {
         (!self.unknown.is_empty()).then_some(BETWEEN)
+    }
+
+    /// The creations at a place, of a loop's thread or not.
+    #[cfg(test)]
+    pub(super) fn all_at(&self, site: &Place) -> Option<&Blocked> {
+        self.threads.values().find_map(|thread| thread.places.get(site))
     }
 
     /// The creations of loops' threads.

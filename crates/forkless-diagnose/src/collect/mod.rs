@@ -15,21 +15,24 @@ mod refused;
 mod spent;
 mod start;
 mod starters;
+mod stood;
 mod sums;
 mod walk;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+#[cfg(test)]
+pub(crate) use self::bounded::TopNames;
 use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
 pub(crate) use self::group::Group;
 pub use self::group::Outcome;
 use self::group::place_the_unplaced;
 pub(crate) use self::line_counts::LineCounts;
-use self::lines::{Lines, Whose};
-pub(crate) use self::loops::Blocked;
+use self::lines::{Ended, Lines, Read, Whose};
 use self::loops::Loops;
+pub(crate) use self::loops::{Blocked, ReadLine};
 pub(crate) use self::moments::Moments;
 use self::naming::{Named, Naming};
 use self::origins::OriginKey;
@@ -399,9 +402,9 @@ impl Collected {
         }
         self.loops.created(creation);
         self.failed_execs(creation);
-        self.shell(creation);
+        let shell = self.shell(creation);
         self.group(creation);
-        let placed = self.lines.ended(creation);
+        let placed = self.lines.ended(creation, shell);
         self.place_lines(placed);
     }
 
@@ -428,21 +431,26 @@ impl Collected {
     }
 
     /// Takes over lines that were read.
-    fn place_lines(&mut self, placed: Vec<(Whose, Vec<Frame>)>) {
-        for (whose, frames) in placed {
-            let key = match whose {
-                Whose::Creation(key) => key,
+    fn place_lines(&mut self, placed: Vec<(Whose, Read)>) {
+        for (whose, read) in placed {
+            let ended = match whose {
+                Whose::Creation(ended) => ended,
                 Whose::Refusal(key) => {
-                    self.refused.read(&key, &frames);
+                    self.refused.read(&key, &read.frames);
                     continue;
                 }
             };
-            self.origins.read(&key, &frames);
-            if let Some(group) = self.groups.get_mut(&(key.site, key.outcome)) {
-                group.lines.add(&frames, 1);
+            let Ended { origin, shell, .. } = &ended;
+            self.origins.read(origin, &read.frames);
+            self.loops.read(&ended, &read);
+            if let Some(group) = shell.as_ref().and_then(|key| self.shells.get_mut(key)) {
+                group.read.add(&read.frames, 1);
             }
-            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&key.site) {
-                self.lines_at.entry(key.site).or_default().add(&frames, 1);
+            if let Some(group) = self.groups.get_mut(&(origin.site, origin.outcome)) {
+                group.lines.add(&read.frames, 1);
+            }
+            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&origin.site) {
+                self.lines_at.entry(origin.site).or_default().add(&read.frames, 1);
             }
         }
     }
@@ -474,18 +482,19 @@ impl Collected {
         }
     }
 
-    fn shell(&mut self, creation: &Creation) {
-        let Some(life) = creation.lifetime_ns else { return };
+    /// Returns the group of the shell that a creation executed for one line.
+    fn shell(&mut self, creation: &Creation) -> Option<(ProgramKey, shell::Fate)> {
+        let life = creation.lifetime_ns?;
         // A shell's programs end, and arrive, before the shell itself.
         if self.shell_children.len() < MAX_NAMES || self.shell_children.contains_key(&creation.caller) {
             *self.shell_children.entry(creation.caller).or_default() += life as f64;
         }
         let programs = self.shell_children.remove(&creation.child);
-        let Some(line) = shell::line_of(creation) else { return };
+        let line = shell::line_of(creation)?;
         // The preloaded library's own, once in a tree of programs. Its user can do nothing about
         // it.
         if forkless_shell::probe::is_question(line.as_bytes()) {
-            return;
+            return None;
         }
         let shell = creation.exec_path.as_deref().unwrap_or_default();
         let fate = self.judge.fate(line, creation.argv_cut, shell, creation.caller);
@@ -497,7 +506,7 @@ impl Collected {
             self.programs.invoked(key.0);
         }
         *self.sums.shells.entry(key.1.name()).or_default() += 1;
-        let group = self.shells.entry(key).or_default();
+        let group = self.shells.entry(key.clone()).or_default();
         group.count += 1;
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
@@ -507,6 +516,7 @@ impl Collected {
         if let (Some(programs), Some(until_exec)) = (programs, as_shell) {
             group.overhead.add((life.saturating_sub(until_exec) as f64 - programs).max(0.0));
         }
+        Some(key)
     }
 
     fn look_at_pages(&mut self, program: ProgramKey) {
@@ -743,6 +753,48 @@ mod tests {
         assert_eq!(line(Some(72_000), 1), (1, 1, 2_000.0));
         assert_eq!(line(Some(10), 2), (2, 1, 2_000.0), "it became its last program");
         assert_eq!(line(None, 1), (3, 1, 2_000.0), "nobody saw when it became a shell");
+    }
+
+    /// Regression: all starts of Node.js have one place, and the line of a `spawn` was said to
+    /// start the shell.
+    #[test]
+    fn lines_belong_to_the_creation_at_which_they_were_read() {
+        let mut collected = Collected::new();
+        let site = Place { pid: 1 << 23, nr: 56, ip: 1, word: 0, image: 0 };
+        let frame = |function: &str| Frame { function: Some(function.to_owned()), ..Frame::default() };
+        let mut create = |program: &str, function: &str, in_own_loop| {
+            let creation = Creation {
+                site,
+                caller_thread: 7,
+                copy_ns: Some(10),
+                lifetime_ns: Some(100),
+                execs: 1,
+                exec_path: Some(program.to_owned()),
+                argv: ["sh", "-c", "uname -a"].map(str::to_owned).to_vec(),
+                ..Creation::unseen()
+            };
+            collected.created(&creation);
+            let shell = collected.shell(&creation);
+            let ended = Ended {
+                origin: OriginKey::of(&creation),
+                shell,
+                thread: creation.caller_thread,
+                stood: stood::Stood::of(&creation),
+            };
+            let read = Read { frames: vec![frame(function)], in_own_loop };
+            collected.place_lines(vec![(Whose::Creation(ended), read)]);
+        };
+        (0..5).for_each(|_| create("/bin/true", "spawnOne", false));
+        create("/bin/true", "thumbnail", true);
+        create("/bin/sh", "gitLog", false);
+        assert_eq!(collected.lines_at[&site].most(), [frame("spawnOne")]);
+        let of_shells: Vec<_> = collected.shells.values().map(|group| group.read.most()).collect();
+        assert_eq!(of_shells, [[frame("gitLog")]]);
+        let mut blocked = collected.loops.all_at(&site).expect("a thread").clone();
+        assert_eq!(blocked.line(true).map(|line| &line.frames[..]), Some(&[frame("thumbnail")][..]));
+        assert_eq!((blocked.end_waits, blocked.end_ns), (0, 0));
+        blocked.count_told_waits();
+        assert_eq!((blocked.end_waits, blocked.end_ns), (1, 90));
     }
 
     /// Runs in its own process, so that the memory of other tests is not counted.

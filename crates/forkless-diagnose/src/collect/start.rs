@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::bounded::TopNames;
+use super::line_counts::LineCounts;
 use crate::creation::Place;
 use crate::estimate::Times;
 
@@ -30,7 +31,7 @@ pub(crate) struct Sites(HashMap<Place, u64>);
 const MAX_SITES: usize = 64;
 
 impl Sites {
-    pub(super) fn add(&mut self, site: Place, count: u64) {
+    pub(crate) fn add(&mut self, site: Place, count: u64) {
         if self.0.len() < MAX_SITES || self.0.contains_key(&site) {
             *self.0.entry(site).or_default() += count;
         }
@@ -63,4 +64,6 @@ pub(crate) struct ShellGroup {
     pub(crate) lines: TopNames,
     pub(crate) sites: Sites,
     pub(crate) comm: String,
+    /// The user's lines that were read at these shells, and at no other creation.
+    pub(crate) read: LineCounts,
 }

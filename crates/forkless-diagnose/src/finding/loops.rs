@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, evidence, forks, label, time};
-use crate::collect::Blocked;
+use super::{Context, Cost, Finding, FindingKind, evidence, first_stack, forks, label, lines_evidence, time};
+use crate::collect::{Blocked, LineCounts, ReadLine};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::program::ProcessName;
@@ -21,6 +21,9 @@ struct Merged {
     places: HashMap<Place, u64>,
     stack: Vec<Frame>,
     blocked: Blocked,
+    /// The share of its calls, by the stacks that were sampled, that wait for the child's end in a
+    /// loop of their own.
+    own_loop: f64,
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -36,6 +39,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             places: HashMap::new(),
             stack: Vec::new(),
             blocked: Blocked::default(),
+            own_loop: 0.0,
         });
         if !known.programs.contains(&program) {
             known.programs.push(program);
@@ -43,21 +47,71 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         *known.places.entry(*place).or_default() += blocked.count;
         known.blocked.merge(blocked);
     }
-    for found in merged.values_mut() {
-        found.stack = context.stack_of(found.places.iter().map(|(place, count)| (place, *count)));
-    }
-    for merged in merged.values_mut().filter(|merged| has_own_loop(&merged.stack)) {
-        merged.blocked.end_waits = merged.blocked.count;
-        merged.blocked.end_ns = merged.blocked.rest_ns;
-    }
+    merged.values_mut().for_each(|found| found.place(context));
     merged.into_values().filter_map(|merged| finding(context, &merged)).collect()
+}
+
+impl Merged {
+    /// Finds out which of the calls wait for their child's end, and takes the place from those that
+    /// the finding is about. Starts of Node.js have one native place, whatever line they come from.
+    fn place(&mut self, context: &Context<'_>) {
+        let stacks = self.places.keys().filter_map(|place| context.collected.stacks.get(place)).flatten();
+        let (mut own, mut all) = (0, 0);
+        for (stack, count) in stacks {
+            // A stack that was cut tells neither.
+            let (waits, goes_on) = (has_own_loop(stack), has_function(stack, "ProcessWrap"));
+            own += if waits { *count } else { 0 };
+            all += if waits || goes_on { *count } else { 0 };
+        }
+        self.own_loop = own as f64 / all.max(1) as f64;
+        if own > 0 && own == all {
+            self.blocked.end_waits = self.blocked.count;
+            self.blocked.end_ns = self.blocked.rest_ns;
+        } else {
+            self.blocked.count_told_waits();
+        }
+        let for_end = self.mostly() == For::End;
+        let line = self.line(for_end).map_or(&[][..], |line| &line.frames);
+        let wanted = for_end && own > 0;
+        let sites = self.places.iter().map(|(place, count)| (place, *count));
+        self.stack = [
+            line,
+            &first_stack(sites, |place| {
+                let stacks = context.collected.stacks.get(place).into_iter().flatten();
+                let fitting = stacks.filter(|(stack, _)| has_own_loop(stack) == wanted || own == 0);
+                fitting.max_by_key(|(_, count)| *count).map_or_else(Vec::new, |(stack, _)| stack.clone())
+            }),
+        ]
+        .concat();
+    }
+
+    /// The lines where it stands still longest for that.
+    fn line(&self, for_end: bool) -> Option<&ReadLine> {
+        // Where all calls wait for the end, each line does.
+        self.blocked.line(for_end && self.own_loop < 1.0)
+    }
+
+    /// A loop that does not wait for the end waits for nothing before it.
+    fn mostly(&self) -> For {
+        let blocked = &self.blocked;
+        if blocked.end_waits * 2 >= blocked.count || self.own_loop >= 0.5 {
+            For::End
+        } else if blocked.exec_ns > blocked.call_ns {
+            For::Exec
+        } else {
+            For::Call
+        }
+    }
 }
 
 /// Whether the call waits for its child's end in a loop of its own: spawnSync of Node.js and its
 /// kin. What the caller waits in then does not tell.
 fn has_own_loop(stack: &[Frame]) -> bool {
-    let names = stack.iter().filter_map(|frame| frame.function.as_deref());
-    names.into_iter().any(|name| name.contains("SyncProcessRunner"))
+    has_function(stack, "SyncProcessRunner")
+}
+
+fn has_function(stack: &[Frame], part: &str) -> bool {
+    stack.iter().filter_map(|frame| frame.function.as_deref()).any(|name| name.contains(part))
 }
 
 /// What the loop mostly stands still for.
@@ -68,17 +122,6 @@ enum For {
     End,
 }
 
-/// A loop that does not wait for the end waits for nothing before it.
-fn mostly(blocked: &Blocked) -> For {
-    if blocked.end_waits * 2 >= blocked.count {
-        For::End
-    } else if blocked.exec_ns > blocked.call_ns {
-        For::Exec
-    } else {
-        For::Call
-    }
-}
-
 fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let Merged { process, programs, stack, blocked, .. } = merged;
     let count = blocked.count;
@@ -86,7 +129,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     if count == 0 || context.share(ns) < context.thresholds.share * SHARE {
         return None;
     }
-    let what = mostly(blocked);
+    let what = merged.mostly();
     let each = ns / count as f64;
     let (explanation, speculates) = advice(process, blocked, what);
     let saved = if speculates { saved_by_run(context, merged, what) } else { None };
@@ -97,18 +140,29 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         return None;
     }
     let started = blocked.programs.top(3);
-    let first = started.first().map_or("a child", |(name, _)| name.as_str());
+    // That of the place, where lines tell.
+    let of_line = merged.line(what == For::End).and_then(|line| line.programs.top(1).pop());
+    let first = of_line.as_ref().or(started.first()).map_or("a child", |(name, _)| name.as_str());
     let mut list = vec![
         evidence("it stands still", format!("{} each time, {} in all", time(each), time(ns))),
         evidence("of it in the creating calls", time(blocked.call_ns as f64)),
     ];
     let waited = [("exec", blocked.exec_waits, blocked.exec_ns), ("end", blocked.end_waits, blocked.end_ns)];
     for (what, waits, ns) in waited.into_iter().filter(|(_, waits, _)| *waits > 0) {
-        list.push(evidence(
-            &format!("of it in the wait for the child's {what}"),
-            format!("{}, {waits} of {count} times", time(ns as f64)),
-        ));
+        // Of calls with a loop of their own, only those count whose lines were read.
+        let is_part = what == "end" && merged.own_loop > 0.0 && merged.own_loop < 1.0;
+        let value = format!("{}, {waits} of {count} times", time(ns as f64));
+        let value = if is_part {
+            let sampled = merged.own_loop * 100.0;
+            format!("at least {value}; {sampled:.0} % of the calls that were sampled wait for it")
+        } else {
+            value
+        };
+        list.push(evidence(&format!("of it in the wait for the child's {what}"), value));
     }
+    let mut lines = LineCounts::default();
+    blocked.read.iter().for_each(|line| lines.add(&line.frames, line.count));
+    list.extend(lines_evidence(&lines, "readings"));
     if !started.is_empty() {
         let all: Vec<String> = started.iter().map(|(name, times)| format!("{name} ({times})")).collect();
         list.push(evidence("programs executed", all.join(", ")));
@@ -206,9 +260,63 @@ fn advice(process: &ProcessName, blocked: &Blocked, what: For) -> (&'static str,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::{Collected, Group, Outcome};
+    use crate::collect::{Collected, Group, Outcome, TopNames};
     use crate::finding::look;
     use crate::model::CostModel;
+
+    fn merged_of(process: ProcessName) -> Merged {
+        Merged {
+            process,
+            programs: Vec::new(),
+            places: HashMap::new(),
+            stack: Vec::new(),
+            blocked: Blocked::default(),
+            own_loop: 0.0,
+        }
+    }
+
+    /// Regression: all starts of Node.js have one native place. It was said that the loop waits for
+    /// the end of what it only spawned, at a line that waits for nothing.
+    #[test]
+    fn the_place_is_that_of_the_calls_that_wait() {
+        let frame = |function: &str, line| Frame {
+            function: Some(function.into()),
+            line,
+            module: "server".into(),
+            ..Frame::default()
+        };
+        let place = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let placed = |spawns, waits| {
+            let mut collected = Collected::new();
+            let stacks = [
+                (vec![frame("ProcessWrap::Spawn", None)], spawns),
+                (vec![frame("SyncProcessRunner::Run", None)], waits),
+            ];
+            collected.stacks.insert(place, stacks.into_iter().filter(|(_, count)| *count > 0).collect());
+            // The most frequent line of the place.
+            collected.lines_at.entry(place).or_default().add(&[frame("spawnOne", Some(13))], 99);
+            let mut blocked = Blocked { count: 90, call_ns: 90, rest_ns: 900, ..Blocked::default() };
+            for (function, line, told_waits) in [("spawnOne", 13, 0), ("thumbnail", 7, 1)] {
+                let frames = vec![frame(function, Some(line))];
+                let for_end = told_waits > 0;
+                let mut programs = TopNames::default();
+                programs.add(if for_end { "convert" } else { "true" });
+                let (told_ns, ns) = (10 * told_waits, 50 - told_waits);
+                blocked.add_line(ReadLine { frames, for_end, count: 1, ns, told_waits, told_ns, programs });
+            }
+            let places = HashMap::from([(place, 90)]);
+            let mut merged = Merged { places, blocked, ..merged_of(ProcessName::default()) };
+            look(&collected, &HashMap::new(), &CostModel::default(), |context| merged.place(context));
+            let line = merged.line(merged.mostly() == For::End).expect("it was read");
+            let program = line.programs.top(1).remove(0).0;
+            let names = merged.stack.iter().filter_map(|frame| frame.function.clone()).collect::<Vec<_>>();
+            (names.join(" "), program, merged.blocked.end_waits)
+        };
+        let told = |names: &str, program: &str, waits| (names.to_owned(), program.to_owned(), waits);
+        assert_eq!(placed(2, 3), told("thumbnail SyncProcessRunner::Run", "convert", 1));
+        assert_eq!(placed(3, 2), told("spawnOne ProcessWrap::Spawn", "true", 1));
+        assert_eq!(placed(0, 3), told("spawnOne SyncProcessRunner::Run", "true", 90), "each line waits");
+    }
 
     /// Regression: nearly the whole pause was promised of `forkless run`, 61.09 ms of 61.21. Under
     /// it the loop still waits for the exec.
@@ -229,11 +337,10 @@ mod tests {
             group.exec.add(9e6);
             HashMap::from([((place, Outcome::ForkThenExec), group)])
         };
+        let web = || ProcessName { exe: Some("/srv/web".to_owned()), ..ProcessName::default() };
         let merged = |exec_ns: u64| Merged {
-            process: ProcessName { exe: Some("/srv/web".to_owned()), ..ProcessName::default() },
             programs: vec![place.program()],
             places: HashMap::from([(place, 200)]),
-            stack: Vec::new(),
             blocked: Blocked {
                 count: 200,
                 call_ns: 200 * 20_000_000,
@@ -242,6 +349,7 @@ mod tests {
                 anon: 256 << 20,
                 ..Blocked::default()
             },
+            ..merged_of(web())
         };
         let found = |groups: &_, exec_ns| {
             look(&Collected::new(), groups, &model, |context| finding(context, &merged(exec_ns)))
@@ -267,7 +375,10 @@ mod tests {
             let end_waits = u64::from(end_ns > 0);
             Blocked { count: 1, call_ns, exec_ns, end_ns, end_waits, ..Blocked::default() }
         };
-        let told = |exe: &str, blocked: &Blocked| advice(&process(exe), blocked, mostly(blocked));
+        let told = |exe: &str, blocked: &Blocked| {
+            let what = Merged { blocked: blocked.clone(), ..merged_of(process(exe)) }.mostly();
+            advice(&process(exe), blocked, what)
+        };
         let (text, _) = told("/usr/bin/python3.11", &blocked(1, 0, 9));
         assert!(text.starts_with("Await asyncio.create_subprocess_exec"), "{text}");
         // On a busy machine the exec takes longer than the program.

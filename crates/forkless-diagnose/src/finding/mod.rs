@@ -412,13 +412,18 @@ impl Context<'_> {
 
     /// The most frequent stack of the most frequent place that has one, behind the user's lines.
     pub(crate) fn stack_of<'s>(&self, sites: impl Iterator<Item = (&'s Place, u64)>) -> Vec<Frame> {
-        let mut sites: Vec<_> = sites.collect();
-        sites.sort_by_key(|(site, count)| (std::cmp::Reverse(*count), **site));
-        let stacks = sites.into_iter().map(|(site, _)| {
-            let lines = self.collected.lines_at.get(site).map_or(&[][..], |lines| lines.most());
-            [lines, &self.stack(site)].concat()
-        });
-        stacks.into_iter().find(|stack| !stack.is_empty()).unwrap_or_default()
+        let lines = |site: &Place| self.collected.lines_at.get(site).map_or(&[][..], LineCounts::most);
+        first_stack(sites, |site| [lines(site), &self.stack(site)].concat())
+    }
+
+    /// The same behind lines that belong to the finding. Starts of an interpreter have one native
+    /// place, whatever line of a script they come from.
+    pub(crate) fn stack_behind<'s>(
+        &self,
+        lines: &[Frame],
+        sites: impl Iterator<Item = (&'s Place, u64)>,
+    ) -> Vec<Frame> {
+        [lines, &first_stack(sites, |site| self.stack(site))].concat()
     }
 
     /// What is the same at all places of one finding of a program: the stack of native code,
@@ -435,6 +440,17 @@ impl Context<'_> {
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))
             .map_or_else(Vec::new, |s| s.0.clone())
     }
+}
+
+/// The stack of the most frequent place that has one.
+fn first_stack<'s>(
+    sites: impl Iterator<Item = (&'s Place, u64)>,
+    stack: impl Fn(&Place) -> Vec<Frame>,
+) -> Vec<Frame> {
+    let mut sites: Vec<_> = sites.collect();
+    sites.sort_by_key(|(site, count)| (std::cmp::Reverse(*count), **site));
+    let mut stacks = sites.into_iter().map(|(site, _)| stack(site));
+    stacks.find(|stack| !stack.is_empty()).unwrap_or_default()
 }
 
 /// Looks at what a watch of a minute has collected.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, advice, evidence, label, time};
-use crate::collect::ShellGroup;
+use super::{Context, Cost, Finding, FindingKind, advice, evidence, label, lines_evidence, time};
+use crate::collect::{LineCounts, ShellGroup};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
@@ -95,7 +95,10 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         return None;
     }
     let (line, _) = lines.first()?;
-    let stack = context.stack_of(caller.needless.iter().flat_map(|group| group.sites.each()));
+    let mut read = LineCounts::default();
+    caller.needless.iter().for_each(|group| read.merge(&group.read));
+    let sites = caller.needless.iter().flat_map(|group| group.sites.each());
+    let stack = context.stack_behind(read.most(), sites);
     let (remedy, obstacle) = if is_libcs(&stack) {
         context.run(Treatment::SpareShells, &caller.programs, caller.process.exe.as_deref())
     } else {
@@ -105,15 +108,31 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let shells_ns = saving_each.mid * count as f64;
+    let mut list = vec![
+        evidence(
+            "shells for one line",
+            format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown),
+        ),
+        evidence(
+            "most frequent lines",
+            lines
+                .iter()
+                .take(3)
+                .map(|(line, times)| format!("{line:?} ({times})"))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
+        evidence(
+            "the shell's own part of each",
+            format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high)),
+        ),
+    ];
+    list.extend(lines_evidence(&read, "readings"));
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
         call_site: stack,
         cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
-        evidence: vec![
-            evidence("shells for one line", format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown)),
-            evidence("most frequent lines", lines.iter().take(3).map(|(line, times)| format!("{line:?} ({times})")).collect::<Vec<_>>().join(", ")),
-            evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
-        ],
+        evidence: list,
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
         explanation,
         remedy,
@@ -150,5 +169,38 @@ mod tests {
         assert!(!is_libcs(&stripped));
         assert!(!is_libcs(&stack(&["__libc_fork", "Perl_pp_system", "main"])));
         assert!(!is_libcs(&stack(&["__libc_fork", "uv_spawn"])) && !is_libcs(&[]));
+    }
+
+    /// Regression: the line of a `spawn('true')`, which the place has most often, was said to start
+    /// the shells.
+    #[test]
+    fn the_place_is_where_shells_were_started() {
+        let frame = |function: &str, line| Frame {
+            function: Some(function.to_owned()),
+            line,
+            module: "server".to_owned(),
+            ..Frame::default()
+        };
+        let place = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let call_site = |read: &[Frame]| {
+            let mut group = ShellGroup { count: 1000, ..ShellGroup::default() };
+            group.sites.add(place, 1000);
+            group.lines.add("uname -a");
+            group.overhead.add(2e6);
+            if !read.is_empty() {
+                group.read.add(read, 1);
+            }
+            let mut collected = crate::collect::Collected::new();
+            collected.shells.insert((place.program(), Fate::OneProgram), group);
+            collected.stacks.insert(place, vec![(vec![frame("uv_spawn", None)], 1)]);
+            collected.lines_at.entry(place).or_default().add(&[frame("spawnOne", Some(13))], 99);
+            let model = crate::model::CostModel::default();
+            crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0).call_site
+        };
+        assert_eq!(
+            call_site(&[frame("gitLog", Some(10))]),
+            [frame("gitLog", Some(10)), frame("uv_spawn", None)]
+        );
+        assert_eq!(call_site(&[]), [frame("uv_spawn", None)], "none was read at a shell");
     }
 }
