@@ -118,7 +118,8 @@ fn renamed() {
 /// creator's, of the program that the creator was then.
 fn calls_before_an_exec() {
     let container = fixture("container.sh");
-    let (calls, exec) = ("POSIX::close(999) for 1 .. 100000;", "exec 'sh', '-c', 'sleep 0; sleep 0'");
+    // So many last until a busy machine has looked at the process. After its exec that is another.
+    let (calls, exec) = ("POSIX::close(999) for 1 .. 1000000;", "exec 'sh', '-c', 'sleep 0; sleep 0'");
     let lines = [
         format!("use POSIX; {calls} {exec}"),
         format!("use POSIX; if (!fork) {{ {calls} exec 'true' }} wait; {exec}"),
