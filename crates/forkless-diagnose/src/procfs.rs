@@ -229,24 +229,28 @@ pub(crate) fn threads_of(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(17)?.parse().ok()
 }
 
-/// Whether a process is root's, by its effective user.
-pub(crate) fn is_roots(pid: u32) -> bool {
-    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
+/// /proc/PID/status; empty if the process is gone.
+pub(crate) fn status_of(pid: u32) -> String {
+    read(&format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
+/// Whether a process is root's, by the effective user in its [`status_of`].
+pub(crate) fn is_roots(status: &str) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     users.and_then(|users| users.split_whitespace().nth(1)) == Some("0")
 }
 
-/// Whether a debugger or tracer watches a process.
-pub(crate) fn is_traced(pid: u32) -> bool {
-    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
+/// Whether a debugger or tracer watches a process, by its [`status_of`].
+pub(crate) fn is_traced(status: &str) -> bool {
     status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() != "0"))
 }
 
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of
 /// /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {
-    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
-    status.lines().any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
+    status_of(pid)
+        .lines()
+        .any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
 }
 
 /// The program of a process. The kernel appends " (deleted)" to the name of a removed file. An

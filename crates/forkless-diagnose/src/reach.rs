@@ -224,13 +224,14 @@ impl Reach {
         let maps = procfs::read(&format!("/proc/{pid}/maps")).filter(|maps| !maps.is_empty())?;
         let exe = format!("/proc/{pid}/exe");
         let environment = fs::read(format!("/proc/{pid}/environ")).ok();
+        let status = procfs::status_of(pid);
         let mut reach = Self {
             program: forkless_run::preloadable_program(OsStr::new(&exe)).err(),
             off: environment.iter().flat_map(|all| all.split(|byte| *byte == 0)).any(switches_off),
             inherits: environment.as_deref().and_then(inherits_ours),
-            traced: procfs::is_traced(pid),
+            traced: procfs::is_traced(&status),
             threads: procfs::threads_of(pid).unwrap_or(1),
-            root: procfs::is_roots(pid),
+            root: procfs::is_roots(&status),
             act: procfs::exe_of(pid).as_deref().and_then(known_act),
             ..Self::default()
         };

@@ -33,14 +33,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         let program = place.program();
         let process = context.name(program, &blocked.comm);
         let key = (label(&process), process.cgroup.clone(), context.native_or_lines(place));
-        let known = merged.entry(key).or_insert_with(|| Merged {
-            process,
-            programs: Vec::new(),
-            places: HashMap::new(),
-            stack: Vec::new(),
-            blocked: Blocked::default(),
-            own_loop: 0.0,
-        });
+        let known = merged.entry(key).or_insert_with(|| Merged::of(process));
         if !known.programs.contains(&program) {
             known.programs.push(program);
         }
@@ -52,6 +45,18 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
 }
 
 impl Merged {
+    /// Nothing of it yet.
+    fn of(process: ProcessName) -> Self {
+        Self {
+            process,
+            programs: Vec::new(),
+            places: HashMap::new(),
+            stack: Vec::new(),
+            blocked: Blocked::default(),
+            own_loop: 0.0,
+        }
+    }
+
     /// Finds out which of the calls wait for their child's end, and takes the place from those that
     /// the finding is about. Starts of Node.js have one native place, whatever line they come from.
     fn place(&mut self, context: &Context<'_>) {
@@ -264,17 +269,6 @@ mod tests {
     use crate::finding::look;
     use crate::model::CostModel;
 
-    fn merged_of(process: ProcessName) -> Merged {
-        Merged {
-            process,
-            programs: Vec::new(),
-            places: HashMap::new(),
-            stack: Vec::new(),
-            blocked: Blocked::default(),
-            own_loop: 0.0,
-        }
-    }
-
     /// Regression: all starts of Node.js have one native place. It was said that the loop waits for
     /// the end of what it only spawned, at a line that waits for nothing.
     #[test]
@@ -305,7 +299,7 @@ mod tests {
                 blocked.add_line(ReadLine { frames, for_end, count: 1, ns, told_waits, told_ns, programs });
             }
             let places = HashMap::from([(place, 90)]);
-            let mut merged = Merged { places, blocked, ..merged_of(ProcessName::default()) };
+            let mut merged = Merged { places, blocked, ..Merged::of(ProcessName::default()) };
             look(&collected, &HashMap::new(), &CostModel::default(), |context| merged.place(context));
             let line = merged.line(merged.mostly() == For::End).expect("it was read");
             let program = line.programs.top(1).remove(0).0;
@@ -349,7 +343,7 @@ mod tests {
                 anon: 256 << 20,
                 ..Blocked::default()
             },
-            ..merged_of(web())
+            ..Merged::of(web())
         };
         let found = |groups: &_, exec_ns| {
             look(&Collected::new(), groups, &model, |context| finding(context, &merged(exec_ns)))
@@ -376,7 +370,7 @@ mod tests {
             Blocked { count: 1, call_ns, exec_ns, end_ns, end_waits, ..Blocked::default() }
         };
         let told = |exe: &str, blocked: &Blocked| {
-            let what = Merged { blocked: blocked.clone(), ..merged_of(process(exe)) }.mostly();
+            let what = Merged { blocked: blocked.clone(), ..Merged::of(process(exe)) }.mostly();
             advice(&process(exe), blocked, what)
         };
         let (text, _) = told("/usr/bin/python3.11", &blocked(1, 0, 9));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, advice, evidence, label, lines_evidence, time};
+use super::{Context, Cost, Finding, FindingKind, advice, evidence, interval, label, lines_evidence};
 use crate::collect::{LineCounts, ShellGroup};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
@@ -122,10 +122,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
                 .collect::<Vec<_>>()
                 .join(", "),
         ),
-        evidence(
-            "the shell's own part of each",
-            format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high)),
-        ),
+        evidence("the shell's own part of each", interval(saving_each)),
     ];
     list.extend(lines_evidence(&read, "readings"));
     Some(Finding {
