@@ -46,7 +46,7 @@ kinds! {
     Descriptors = 10, "no free descriptor";
     AltStack = 11, "on an alternate signal stack";
     Learned = 12, "call site whose children seldom exec";
-    Busy = 13, "another thread was forking";
+    Busy = 13, "another thread was forking or changing memory";
     Unusual = 14, "unusual call in a fork handler";
     Advice = 15, "not all MADV_DONTFORK ranges of the program are known";
     CloneFailed = 16, "clone refused";

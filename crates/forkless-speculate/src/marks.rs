@@ -92,12 +92,21 @@ pub const fn may_be_a_mapping(block: usize) -> bool {
 /// `MMAP_THRESHOLD`).
 pub const SMALLEST_MAPPING_OF_MUSL: usize = 131_052;
 
-/// Where to split a mapping: not within a huge page, if there is another place.
+const HUGE: usize = 2 << 20;
+
+/// Where to split a mapping: behind its first page, but not within a huge page, if there is another
+/// place. Another thread may unmap some pages below the border while the others get the mark. Of a
+/// single page there are no others.
 #[must_use]
 pub fn border(m: &Mapping) -> usize {
-    const HUGE: usize = 2 << 20;
-    let aligned = (m.start + HUGE) & !(HUGE - 1);
-    if aligned + 4096 < m.end { aligned } else { m.start + 4096 }
+    let begins_huge = m.start.is_multiple_of(HUGE) && m.start + HUGE + 4096 < m.end;
+    m.start + if begins_huge { HUGE } else { 4096 }
+}
+
+/// Where to look for a page of a mapping: from its start to here.
+#[must_use]
+pub fn beginning(m: &Mapping) -> usize {
+    m.end.min(m.start + HUGE)
 }
 
 /// A mapping that is asked for its marks.
@@ -127,8 +136,14 @@ pub fn look(part: &impl Part) -> Option<bool> {
         // Sealed (`EPERM`), or no longer one mapping.
         _ => return None,
     }
-    // Refused in a process with as many mappings as it may have.
-    advise(MADV_DONTFORK).ok()?;
+    // Refused in a process with as many mappings as it may have. Also where another thread has
+    // unmapped a page of the part: then its other pages got the mark.
+    if advise(MADV_DONTFORK).is_err() {
+        if is_split() {
+            let _ = retry(|| advise(MADV_DOFORK));
+        }
+        return None;
+    }
     let was_unmarked = is_split();
     let _ = retry(|| advise(MADV_DOFORK));
     if !was_unmarked {
@@ -146,18 +161,22 @@ pub fn look(part: &impl Part) -> Option<bool> {
         }
         return Some(true);
     }
-    match advise(MADV_KEEPONFORK) {
-        Ok(()) => {}
-        // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c,
-        // `madvise_vma_behavior`).
-        Err(Errno::EINVAL) => return Some(true),
-        Err(_) => return None,
+    let kept = advise(MADV_KEEPONFORK);
+    // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c,
+    // `madvise_vma_behavior`).
+    if kept == Err(Errno::EINVAL) {
+        return Some(true);
     }
-    let was_wiped = is_split();
-    if was_wiped {
-        let _ = retry(|| advise(MADV_WIPEONFORK));
+    if !is_split() {
+        return kept.is_ok().then_some(false);
     }
-    Some(was_wiped)
+    let _ = retry(|| advise(MADV_WIPEONFORK));
+    // As above: another thread has unmapped a page at the border.
+    if ask() == Ok(true) {
+        let _ = retry(|| advise(MADV_KEEPONFORK));
+        return None;
+    }
+    Some(true)
 }
 
 #[cfg(test)]
@@ -296,6 +315,31 @@ mod tests {
         assert_eq!(replaced.last.get(), MADV_DOFORK);
     }
 
+    /// Another thread has unmapped a page below the border: an advice says ENOMEM, and the other
+    /// pages follow it.
+    #[test]
+    fn a_part_with_a_hole_keeps_its_flags() {
+        struct WithHole {
+            memory: Memory,
+            hole_from: u32,
+        }
+        impl Part for WithHole {
+            fn advise(&self, advice: u32) -> Result<()> {
+                self.memory.advise(advice)?;
+                let is_there = advice >= self.hole_from;
+                if is_there { Err(Errno::ENOMEM) } else { Ok(()) }
+            }
+            fn is_split(&self) -> Result<bool> {
+                self.memory.is_split()
+            }
+        }
+        for hole_from in [MADV_DONTFORK, MADV_KEEPONFORK] {
+            let part = WithHole { memory: Memory::of(Flags::default(), Vec::new()), hole_from };
+            assert_eq!(look(&part), None);
+            assert_eq!(part.memory.below.get(), Flags::default());
+        }
+    }
+
     #[test]
     fn a_mapping_that_cannot_be_asked_is_left_as_it_is() {
         struct Sealed;
@@ -335,11 +379,15 @@ mod tests {
 
     #[test]
     fn the_border_is_inside_and_not_within_a_huge_page_if_possible() {
-        for (start, end) in [(1, 4), (0x3ff, 0x402), (0x100, 0x900), (0x200, 0x400), (0x200, 0x401)] {
-            let border = border(&mapping(start, end));
-            assert!(start << 12 < border && border + 4096 <= end << 12, "{start:x}..{end:x}: {border:x}");
+        for (start, end, expected) in [
+            (0x001, 0x004, 0x002),
+            (0x100, 0x900, 0x101),
+            (0x200, 0x900, 0x400),
+            (0x200, 0x401, 0x201),
+            (0x200, 0x402, 0x400),
+        ] {
+            assert_eq!(border(&mapping(start, end)), expected << 12, "{start:x}..{end:x}");
         }
-        assert_eq!(border(&mapping(0x100, 0x900)), 0x200 << 12);
     }
 
     #[test]

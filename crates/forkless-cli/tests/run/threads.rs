@@ -89,15 +89,15 @@ fn snapshot(options: &[&str], args: &[&str]) -> (u64, Report) {
     (seen.unwrap_or_else(|| panic!("{args:?} {options:?}: {out:?}")), report)
 }
 
-/// No child of the default sees it. Returns the forks that were made, and those that committed.
-fn exact(kind: &str, writers: &str, pages: &str, forks: &str) -> (u64, u64) {
+/// No child of the default sees it.
+fn exact(kind: &str, writers: &str, pages: &str, forks: &str) -> Report {
     let (seen, report) = snapshot(&["--children=no"], &[kind, writers, pages, forks]);
     let reasons = report.reasons();
     assert_eq!(seen, 0, "{kind}, {writers} writers, {pages} pages: {reasons:?}");
-    let (forks, committed) = (report.count("forks"), report.count("committed"));
     // All others were plain.
-    assert_eq!(forks, committed + report.count("aborted") + report.count("plain"));
-    (forks, committed)
+    let others = report.count("aborted") + report.count("plain");
+    assert_eq!(report.count("forks"), report.count("committed") + others);
+    report
 }
 
 #[test]
@@ -107,11 +107,16 @@ fn no_child_sees_a_state_that_never_was() {
             exact("apart", writers, pages, if pages == "512" { "8" } else { "25" });
         }
         for kind in ["adjacent", "heap", "protected"] {
-            let (forks, committed) = exact(kind, writers, "64", "25");
+            let report = exact(kind, writers, "64", "25");
+            let reasons = report.reasons();
+            // On a busy machine threads that protect pages all the time are waited for in vain.
+            let busy = reasons.iter().filter(|r| *r == "Busy").count() as u64;
+            assert!(kind == "protected" || busy == 0, "{kind}, {writers}: {reasons:?}");
             // The first children may need more pages than they may fetch.
+            let counted = report.count("committed") + busy + 5;
             assert!(
-                nothing_speculates() || committed + 5 >= forks,
-                "{kind}, {writers}: {committed} of {forks}"
+                nothing_speculates() || counted >= report.count("forks"),
+                "{kind}, {writers}: {reasons:?}"
             );
         }
     }
@@ -122,10 +127,10 @@ fn no_child_sees_a_state_that_never_was() {
 fn no_child_sees_a_state_that_never_was_where_memory_comes_and_goes() {
     for kind in ["arena", "mapped", "moved", "dropped"] {
         for writers in ["1", "2"] {
-            let (forks, committed) = exact(kind, writers, "64", "25");
+            let report = exact(kind, writers, "64", "25");
             // Where a thread is moving memory, a fork is plain. So all of them may be.
-            let some = nothing_speculates() || kind == "moved" || committed > 0;
-            assert!(some, "{kind}, {writers}: 0 of {forks}");
+            let some = nothing_speculates() || kind == "moved" || report.count("committed") > 0;
+            assert!(some, "{kind}, {writers}: {:?}", report.reasons());
         }
     }
 }
@@ -142,8 +147,8 @@ fn late_reads_show_a_state_that_never_was() {
     assert_eq!(seen, 1, "of {}", report.count("forks"));
 }
 
-/// `FORKLESS_SNAPSHOT_FORKS` forks (a million). A fork takes from 2 to 400 ms, so each layout has
-/// its part of the time, not of the forks.
+/// `FORKLESS_SNAPSHOT_FORKS` forks (a million), or as many as `FORKLESS_SNAPSHOT_SECONDS` allow. A
+/// fork takes from 2 to 400 ms, so each layout has its part of the time, not of the forks.
 #[test]
 #[ignore = "hours"]
 fn no_child_in_a_million_sees_a_state_that_never_was() {
@@ -158,8 +163,10 @@ fn no_child_in_a_million_sees_a_state_that_never_was() {
         forks: u64,
         committed: u64,
     }
-    let all: u64 = std::env::var("FORKLESS_SNAPSHOT_FORKS")
-        .map_or(1_000_000, |text| text.parse().expect("FORKLESS_SNAPSHOT_FORKS is a number"));
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let all = number("FORKLESS_SNAPSHOT_FORKS").unwrap_or(1_000_000);
+    let seconds = number("FORKLESS_SNAPSHOT_SECONDS").unwrap_or(u64::MAX);
+    let start = Instant::now();
     allow_seconds(200_000);
     let mut layouts = Vec::new();
     for kind in KINDS {
@@ -170,20 +177,23 @@ fn no_child_in_a_million_sees_a_state_that_never_was() {
             }
         }
     }
-    while layouts.iter().map(|layout| layout.forks).sum::<u64>() < all {
+    while layouts.iter().map(|layout| layout.forks).sum::<u64>() < all && start.elapsed().as_secs() < seconds
+    {
         let next = layouts.iter_mut().min_by_key(|layout| layout.took).expect("layouts");
         let [kind, writers, pages] = next.of;
         // The faster a layout's forks are, the more of them one process makes.
         let at_once = AT_ONCE.max(next.forks.min(40 * AT_ONCE)).to_string();
         let begin = Instant::now();
-        let (forks, committed) = exact(kind, writers, pages, &at_once);
+        let report = exact(kind, writers, pages, &at_once);
         next.took += begin.elapsed();
-        next.forks += forks;
-        next.committed += committed;
+        next.forks += report.count("forks");
+        next.committed += report.count("committed");
     }
+    let made: u64 = layouts.iter().map(|layout| layout.forks).sum();
     for Layout { of: [kind, writers, pages], forks, committed, .. } in layouts {
         println!("{kind}, {writers} writers, {pages} pages: {committed} of {forks} committed, 0 saw it");
     }
+    println!("{made} forks in {} s, 0 saw it", start.elapsed().as_secs());
 }
 
 /// Whether a program of this name can be executed; else the test counts as skipped.
@@ -298,6 +308,18 @@ fn a_mapping_that_plainly_is_one_stays_one() {
         let committed = report.count("committed");
         assert!(nothing_speculates() || committed >= 20, "{kind}: {committed}, {:?}", report.reasons());
     }
+}
+
+/// A mapping is asked for the program's marks by a mark on a part of it. Where another thread
+/// unmaps a page of that part just then, the kernel marks the others, and says ENOMEM. The mark
+/// stayed: of 2,000 children 14 lacked memory.
+#[test]
+fn no_child_lacks_memory_of_a_mapping_with_holes() {
+    let program = compile("holes.c", &["-lpthread"]);
+    let (with, report) = reported(&[&ALWAYS, &["--children=no"][..]].concat(), &program, &["400"]);
+    assert_eq!(with, (Some(0), "0 lacked something\n".into(), String::new()), "{:?}", report.reasons());
+    let committed = report.count("committed");
+    assert!(nothing_speculates() || committed >= 200, "{committed}, {:?}", report.reasons());
 }
 
 /// Other threads map, mark, unmap and move memory all the time. A mark of the library's that stays

@@ -234,11 +234,10 @@ fn is_marked(
     if seen.has(m) && (!advice::any() || libc_has_not_moved(m)) {
         return Some(false);
     }
-    let border = marks::border(m);
-    if !may_split(m.start, border) {
+    if !may_split(m.start, marks::beginning(m)) {
         return Some(false);
     }
-    let below = Below { start: m.start, border };
+    let below = Below { start: m.start, border: marks::border(m) };
     let is_marked = match marks::look(&below) {
         None if beside_threads && below.is_split() == Err(Errno::EPERM) => true,
         told => told?,
