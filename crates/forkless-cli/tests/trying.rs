@@ -276,6 +276,19 @@ fn input_is_empty_and_output_goes_nowhere_unless_asked_for() {
     assert_eq!(text(&shown.stderr), "complained\n".repeat(4));
 }
 
+/// Regression: the command blocked SIGHUP, SIGINT, SIGTERM and SIGCHLD, as `try` does. Its children
+/// could not be ended, and `run` left each of its lines to a shell.
+#[test]
+fn the_command_blocks_and_ignores_no_signal_that_its_user_does_not() {
+    let line = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"];
+    let plainly = Command::new(line[0]).args(&line[1..]).output().unwrap();
+    let output = tried(&["--runs", "2", "--show-output", "--json", "/dev/null"], &line);
+    // Of `run`'s program, glibc's posix_spawn ignored the two signals of libc itself: `try` starts
+    // it. They are ignored in `plainly` as well.
+    let each = text(&plainly.stdout);
+    assert_eq!(text(&output.stdout), each.repeat(6), "three rounds");
+}
+
 #[test]
 fn what_is_compared_lies_in_the_temporary_directory_alone() {
     let scratch = Scratch::new("try-temporary");

@@ -3,15 +3,17 @@
 //! Orphans are reaped at once, as init does: a program may wait until an orphan's number is free.
 //! Their processor time is counted so, too.
 
-#![expect(unsafe_code, reason = "sigprocmask, signalfd, wait4 and kill")]
+#![expect(unsafe_code, reason = "sigprocmask, sigaction, signalfd, wait4 and kill")]
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock::{self, CpuTime};
@@ -68,11 +70,16 @@ pub(super) enum Outcome {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Waits for processes and for signals that end the trial. It has the calling thread hold these
-/// signals and SIGCHLD back as long as it lives; this thread must be the only one.
-#[derive(Debug)]
+/// signals and SIGCHLD back as long as it lives; this thread must be the only one. Commands start
+/// with the signal mask of before.
 pub(super) struct Watcher {
     signals: OwnedFd,
+    held: libc::sigset_t,
     mask_before: libc::sigset_t,
+    /// What the signals that end the trial did before.
+    actions_before: Vec<(i32, libc::sigaction)>,
+    /// A signal has ended the trial.
+    is_stopped: Cell<bool>,
     /// Children that were there before: nothing of the trial's.
     spared: Vec<i32>,
 }
@@ -96,9 +103,11 @@ impl Watcher {
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         // SAFETY: filled in.
         let mut set = unsafe { set.assume_init() };
-        let stops =
-            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
-        for signal in stops.chain([libc::SIGCHLD]) {
+        let stops: Vec<i32> = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
+            .into_iter()
+            .filter(|&signal| !is_ignored(signal))
+            .collect();
+        for signal in stops.iter().copied().chain([libc::SIGCHLD]) {
             // SAFETY: an initialised set, and a signal that exists.
             unsafe { libc::sigaddset(&raw mut set, signal) };
         }
@@ -109,14 +118,29 @@ impl Watcher {
         }
         // SAFETY: a new descriptor that nobody else owns.
         let signals = unsafe { OwnedFd::from_raw_fd(signals) };
-        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: an initialised set; the old one is filled in.
-        if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
+        let mask_before = mask(libc::SIG_BLOCK, &set)?;
+        let spared = descendants::children();
+        let mut watcher = Watcher {
+            signals,
+            held: set,
+            mask_before,
+            actions_before: Vec::new(),
+            is_stopped: Cell::new(false),
+            spared,
+        };
+        for signal in stops {
+            watcher.actions_before.push((signal, act(signal, &remembering(0))?));
         }
-        // SAFETY: filled in.
-        let mask_before = unsafe { before.assume_init() };
-        Ok(Watcher { signals, mask_before, spared: descendants::children() })
+        Ok(watcher)
+    }
+
+    /// Starts a command, which inherits the mask of the calling thread. A signal that comes
+    /// meanwhile is remembered.
+    fn start(&self, mut command: Command) -> io::Result<Child> {
+        mask(libc::SIG_SETMASK, &self.mask_before)?;
+        let child = command.spawn();
+        mask(libc::SIG_BLOCK, &self.held)?;
+        child
     }
 
     /// Has a command made and started, and waits for its end. All of it is timed.
@@ -125,7 +149,7 @@ impl Watcher {
             return Ok(Outcome::Interrupted);
         }
         let (processor, begin) = (CpuTime::of_self_and_children(), clock::now());
-        let child = make()?.spawn()?.id().cast_signed();
+        let child = self.start(make()?)?.id().cast_signed();
         loop {
             if let Some((status, usage)) = reap_until(child) {
                 #[expect(clippy::cast_precision_loss, reason = "times and sizes fit a double")]
@@ -207,6 +231,14 @@ impl Watcher {
 
     /// The next signal; `None` after so much time.
     fn hear(&self, time: Option<Duration>) -> io::Result<Option<Heard>> {
+        match REMEMBERED.swap(0, Ordering::Relaxed) {
+            0 => {}
+            signal => {
+                self.is_stopped.set(true);
+                let from_terminal = signal < 0;
+                return Ok(Some(Heard::Stop { signal: signal.abs(), from_terminal }));
+            }
+        }
         // A millisecond more: rounded down, the last one would be spent asking again and again.
         let time = time.map_or(-1, |time| match time.as_millis() {
             0 => 0,
@@ -230,9 +262,52 @@ impl Watcher {
         let signal = told.ssi_signo.cast_signed();
         Ok(Some(match signal {
             libc::SIGCHLD => Heard::ChildEnded,
-            _ => Heard::Stop { signal, from_terminal: told.ssi_code == SI_KERNEL },
+            _ => {
+                self.is_stopped.set(true);
+                Heard::Stop { signal, from_terminal: told.ssi_code == SI_KERNEL }
+            }
         }))
     }
+}
+
+/// The last signal to end the trial that came while a command was started, as a negative number if
+/// the terminal sent it. 0: none.
+static REMEMBERED: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn remember(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel passes one.
+    let from_terminal = unsafe { (*info).si_code } == SI_KERNEL;
+    REMEMBERED.store(if from_terminal { -signal } else { signal }, Ordering::Relaxed);
+}
+
+fn remembering(further_flags: i32) -> libc::sigaction {
+    // SAFETY: plain integers, of which all zeros are valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = remember as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | further_flags;
+    action
+}
+
+/// Gives a signal an action. Returns the one before.
+fn act(signal: i32, action: &libc::sigaction) -> io::Result<libc::sigaction> {
+    let mut before = MaybeUninit::zeroed();
+    // SAFETY: `remember` is sound at any point: it stores a number. Or an action from before.
+    if unsafe { libc::sigaction(signal, action, before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled in.
+    Ok(unsafe { before.assume_init() })
+}
+
+/// Changes the signal mask of the calling thread, the only one. Returns the one before.
+fn mask(how: i32, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: an initialised set; the old one is filled in.
+    if unsafe { libc::sigprocmask(how, set, before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled in.
+    Ok(unsafe { before.assume_init() })
 }
 
 /// A signal's sender is the kernel, as for Ctrl-C (sigaction(2)).
@@ -240,8 +315,13 @@ const SI_KERNEL: i32 = 0x80;
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // SAFETY: the mask of before.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask_before, std::ptr::null_mut()) };
+        for (signal, before) in &self.actions_before {
+            // A stop often comes twice: timeout(1) sends on what the whole group got. The second
+            // one must not keep the trial from its report.
+            let once = self.is_stopped.get().then(|| remembering(libc::SA_RESETHAND));
+            let _ = act(*signal, once.as_ref().unwrap_or(before));
+        }
+        let _ = mask(libc::SIG_SETMASK, &self.mask_before);
     }
 }
 
