@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("forkless-bench", &["forkless", "forkless-capi", "forkless-run"]),
     ("forkless-lab", &["forkless", "forkless-bench", "forkless-run"]),
     ("forkless-frames", &[]),
-    ("forkless-diagnose", &["forkless-frames", "forkless-run", "forkless-shell"]),
+    ("forkless-diagnose", &["forkless-frames", "forkless-run", "forkless-shell", "forkless-sys"]),
     (
         "forkless-cli",
         &[

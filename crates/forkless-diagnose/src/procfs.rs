@@ -8,6 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use forkless_sys::signal::SigSet;
+
 use crate::creation::{CallerMemory, ProgramKey};
 use crate::program::KnownProgram;
 
@@ -243,6 +245,12 @@ pub(crate) fn is_roots(status: &str) -> bool {
 /// Whether a debugger or tracer watches a process, by its [`status_of`].
 pub(crate) fn is_traced(status: &str) -> bool {
     status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() != "0"))
+}
+
+/// A set of signals in a process's [`status_of`], by the word at the beginning of its line.
+pub(crate) fn signals(status: &str, word: &str) -> SigSet {
+    let set = status.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(':'));
+    SigSet(set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0))
 }
 
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of

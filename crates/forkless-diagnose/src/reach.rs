@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use forkless_run::{AbortReason, ProgramError, Report, Switch};
+use forkless_sys::signal::{SENT, SigSet};
 
 use crate::procfs;
 
@@ -32,6 +33,8 @@ pub enum Obstacle {
     Environment,
     /// A debugger or tracer watches the program.
     Traced,
+    /// The shells that it starts stay, for this reason.
+    Shells(&'static str),
     /// The program runs under it already. These are its reasons to leave forks as they are, the
     /// most frequent first; none if they were not recorded.
     Loaded(Vec<(String, u64)>),
@@ -63,6 +66,7 @@ impl fmt::Display for Obstacle {
                 "the command cleared the environment before this program, so it must stand right before it",
             ),
             Self::Traced => f.write_str("a debugger or tracer watches it, and its forks are left alone"),
+            Self::Shells(why) => f.write_str(why),
             Self::Loaded(reasons) => {
                 f.write_str("the program has it already")?;
                 let mut before = ", and it left forks for this: ";
@@ -204,6 +208,9 @@ pub(crate) struct Reach {
     inherits: Option<bool>,
     /// A debugger or tracer watches it.
     traced: bool,
+    /// Signals for which it has a handler, and those that its first thread blocks.
+    handled: SigSet,
+    blocked: SigSet,
     mappings: u64,
     threads: u64,
     /// Its user.
@@ -219,6 +226,12 @@ impl Reach {
         Self { record: None, ..self }
     }
 
+    /// A process with a handler for a signal.
+    #[cfg(test)]
+    pub(crate) fn handling(signal: i32) -> Self {
+        Self { handled: SigSet::EMPTY.with(signal), threads: 1, ..Self::default() }
+    }
+
     /// `None` if the process is gone, or is another user's.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let maps = procfs::read(&format!("/proc/{pid}/maps")).filter(|maps| !maps.is_empty())?;
@@ -230,6 +243,8 @@ impl Reach {
             off: environment.iter().flat_map(|all| all.split(|byte| *byte == 0)).any(switches_off),
             inherits: environment.as_deref().and_then(inherits_ours),
             traced: procfs::is_traced(&status),
+            handled: procfs::signals(&status, "SigCgt"),
+            blocked: procfs::signals(&status, "SigBlk"),
             threads: procfs::threads_of(pid).unwrap_or(1),
             root: procfs::is_roots(&status),
             act: procfs::exe_of(pid).as_deref().and_then(known_act),
@@ -285,6 +300,17 @@ impl Reach {
             return Err(Obstacle::Mappings(self.mappings));
         }
         Ok(())
+    }
+
+    /// Whether it may learn of the end of a shell of system() or popen() in another way than by
+    /// waiting for it (`may_see_the_end` of forkless-preload). Whether a handler for SIGCHLD asks
+    /// for details, which counts there, nobody can see.
+    pub(crate) fn sees_the_end(&self, is_stream: bool) -> bool {
+        // Of a system() that waits, libc itself blocks SIGCHLD.
+        let sent = if is_stream { SENT } else { SENT.without(libc::SIGINT).without(libc::SIGQUIT) };
+        self.handled.and(sent) != SigSet::EMPTY
+            || self.blocked.and(sent) != SigSet::EMPTY
+            || self.handled.has(libc::SIGCHLD) && (is_stream || self.threads > 1)
     }
 
     /// Mappings that a speculation looks at beside the usual ones: beside threads three times.
@@ -416,6 +442,23 @@ mod tests {
         );
         let traced = Reach { traced: true, ..Reach::default() };
         assert_eq!(traced.of_forks(64 << 20), Err(Obstacle::Traced));
+    }
+
+    #[test]
+    fn a_caller_that_survives_a_signal_to_its_group_sees_the_end_of_its_shell() {
+        let handles =
+            |signal, threads| Reach { handled: SigSet::EMPTY.with(signal), threads, ..Reach::default() };
+        assert!(
+            !Reach { blocked: SigSet::EMPTY.with(libc::SIGCHLD), ..Reach::default() }.sees_the_end(false)
+        );
+        assert!(Reach { blocked: SigSet::EMPTY.with(libc::SIGHUP), ..Reach::default() }.sees_the_end(false));
+        assert!(handles(libc::SIGTERM, 1).sees_the_end(false) && handles(libc::SIGINT, 1).sees_the_end(true));
+        assert!(
+            !handles(libc::SIGINT, 1).sees_the_end(false) && !handles(libc::SIGSEGV, 1).sees_the_end(true)
+        );
+        assert!(
+            !handles(libc::SIGCHLD, 1).sees_the_end(false) && handles(libc::SIGCHLD, 2).sees_the_end(false)
+        );
     }
 
     #[test]

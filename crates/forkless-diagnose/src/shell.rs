@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use forkless_shell::{ShellTraits, analyze};
+use forkless_shell::{Script, ShellTraits, analyze};
 
 use crate::creation::Creation;
 
@@ -11,7 +11,7 @@ use crate::creation::Creation;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fate {
     /// The line is one program: a spawn carries it out.
-    OneProgram,
+    OneProgram(ByRun),
     /// The line is several programs: a pipeline or a list.
     Programs,
     /// Only a shell can carry it out, for this reason.
@@ -20,11 +20,46 @@ pub(crate) enum Fate {
     Unknown,
 }
 
+/// What decides about the preloaded library at a line of one program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ByRun {
+    /// The library can start the program itself (`without_shell` of forkless-preload).
+    pub(crate) proven: bool,
+    /// The shell makes way for the program. Other shells wait for it.
+    pub(crate) replaces: bool,
+    /// The line redirects something.
+    pub(crate) redirects: bool,
+}
+
+impl ByRun {
+    fn of(script: &Script<'_>) -> Self {
+        let Some(command) = script.single() else { return Self::default() };
+        Self {
+            proven: command.is_program()
+                && !command.assignments().any(|assigned| assigned.to_bytes().starts_with(b"PATH=")),
+            replaces: command.replaces_shell(),
+            redirects: command.redirections().next().is_some(),
+        }
+    }
+
+    /// Whether a line of system() or popen() has no shell. `sees_its_end`: the caller could learn
+    /// what becomes of a shell that waits.
+    pub(crate) fn spares_libcs(self, sees_its_end: bool) -> bool {
+        self.proven && (self.replaces || !sees_its_end)
+    }
+
+    /// Whether a shell that a program executes has its command executed in its place
+    /// (decision 51).
+    pub(crate) fn spares_executed(self) -> bool {
+        self.proven && self.replaces && !self.redirects
+    }
+}
+
 impl Fate {
     /// The name in metrics, without the reason.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::OneProgram | Self::Programs => "needless",
+            Self::OneProgram(_) | Self::Programs => "needless",
             Self::NeedsShell(_) => "needed",
             Self::Unknown => "unknown",
         }
@@ -70,7 +105,7 @@ impl Judge {
         let variables: Vec<&[u8]> =
             environment.split(|&byte| byte == 0).filter(|variable| !variable.is_empty()).collect();
         match analyze(line.as_bytes(), variables.as_slice(), traits, &mut self.buffer) {
-            Ok(script) if script.program_count() == 1 => Fate::OneProgram,
+            Ok(script) if script.program_count() == 1 => Fate::OneProgram(ByRun::of(&script)),
             Ok(_) => Fate::Programs,
             Err(rejection) => Fate::NeedsShell(rejection.reason.to_string()),
         }
@@ -114,7 +149,16 @@ mod tests {
         if traits_of("/bin/sh") == ShellTraits::UNKNOWN {
             return; // another shell than those that are analysed: everything needs it
         }
-        assert_eq!(judge.fate("/bin/true a b", false, "/bin/sh", own), Fate::OneProgram);
+        let mut by_run = |line| match judge.fate(line, false, "/bin/sh", own) {
+            Fate::OneProgram(by_run) => by_run,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(by_run("/bin/true a b").spares_libcs(false));
+        let exec = by_run("exec /bin/true");
+        assert!(exec.spares_libcs(true) && exec.spares_executed());
+        let redirected = by_run("exec /bin/true >/dev/null");
+        assert!(redirected.spares_libcs(true) && !redirected.spares_executed());
+        assert!(!by_run("! /bin/true").spares_libcs(false), "the shell inverts the status");
         assert_eq!(judge.fate("/bin/true | cat", false, "/bin/sh", own), Fate::Programs);
         assert!(matches!(judge.fate("for i in a; do :; done", false, "/bin/sh", own), Fate::NeedsShell(_)));
         assert_eq!(judge.fate("tru", true, "/bin/sh", own), Fate::Unknown);

@@ -8,8 +8,9 @@ use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::program::ProcessName;
+use crate::reach::{Obstacle, Reach};
 use crate::remedy::{FollowUp, Remedy, Treatment};
-use crate::shell::Fate;
+use crate::shell::{ByRun, Fate};
 use crate::stack::Frame;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -21,6 +22,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             process,
             programs: Vec::new(),
             needless: Vec::new(),
+            single: Vec::new(),
             several: 0,
             needed: 0,
             unknown: 0,
@@ -29,7 +31,10 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             caller.programs.push(*program);
         }
         match fate {
-            Fate::OneProgram => caller.needless.push(group),
+            Fate::OneProgram(by_run) => {
+                caller.needless.push(group);
+                caller.single.push((*by_run, group.count));
+            }
             Fate::Programs => {
                 caller.needless.push(group);
                 caller.several += group.count;
@@ -41,35 +46,69 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     callers.into_values().filter_map(|caller| needless(context, &caller)).collect()
 }
 
-/// Whether the C library's system() or popen() has started the shell. [`Treatment::SpareShells`]
-/// knows their lines; a program that executes `/bin/sh -c` itself (Perl, Node.js, Python's
-/// subprocess) gets its shell there, too.
-fn is_libcs(stack: &[Frame]) -> bool {
-    let names = [
-        "system",
-        "do_system",
-        "__libc_system",
-        "popen",
-        "_IO_popen",
-        "_IO_new_popen",
-        "_IO_proc_open",
-        "_IO_new_proc_open",
-    ];
-    let named = |frame: &Frame| frame.function.as_deref().is_some_and(|function| names.contains(&function));
-    // A stripped libc has names only for its exports. There a nameless function of libc calls
-    // posix_spawn.
-    let nameless = |pair: &[Frame]| {
-        pair[0].function.as_deref() == Some("posix_spawn")
-            && pair[1].function.is_none()
-            && pair[0].module == pair[1].module
+/// What has started the shells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Starter {
+    /// The C library's system().
+    System,
+    /// Its popen().
+    Stream,
+    /// The program, which executes `/bin/sh -c` itself: Perl, Node.js, Python's subprocess.
+    Own,
+}
+
+impl Starter {
+    fn of(stack: &[Frame]) -> Self {
+        const SYSTEM: [&str; 3] = ["system", "do_system", "__libc_system"];
+        const STREAM: [&str; 5] =
+            ["popen", "_IO_popen", "_IO_new_popen", "_IO_proc_open", "_IO_new_proc_open"];
+        let any = |names: &[&str]| {
+            stack.iter().any(|frame| frame.function.as_deref().is_some_and(|name| names.contains(&name)))
+        };
+        // A stripped libc has names only for its exports. There a nameless function of libc calls
+        // posix_spawn.
+        let nameless = |pair: &[Frame]| {
+            pair[0].function.as_deref() == Some("posix_spawn")
+                && pair[1].function.is_none()
+                && pair[0].module == pair[1].module
+        };
+        if any(&STREAM) {
+            Self::Stream
+        } else if any(&SYSTEM) || stack.windows(2).any(nameless) {
+            Self::System
+        } else {
+            Self::Own
+        }
+    }
+}
+
+/// How many of a caller's lines the preloaded library gives no shell, or why none.
+fn spared(caller: &Caller<'_>, starter: Starter, reach: Option<&Reach>) -> Result<u64, Obstacle> {
+    let sees_the_end = reach.is_some_and(|reach| reach.sees_the_end(starter == Starter::Stream));
+    let is_spared = |by_run: ByRun| match starter {
+        Starter::Own => by_run.spares_executed(),
+        Starter::System | Starter::Stream => by_run.spares_libcs(sees_the_end),
     };
-    stack.iter().any(named) || stack.windows(2).any(nameless)
+    let count = caller.single.iter().filter(|(by_run, _)| is_spared(*by_run)).map(|(_, count)| count).sum();
+    if count > 0 {
+        return Ok(count);
+    }
+    let any = |is_so: fn(ByRun) -> bool| caller.single.iter().any(|(by_run, _)| is_so(*by_run));
+    Err(Obstacle::Shells(if starter == Starter::Own && any(|by_run| by_run.proven && !by_run.replaces) {
+        "this shell waits for the command"
+    } else if starter != Starter::Own && any(|by_run| by_run.proven) {
+        "the program handles or blocks signals that would end a waiting shell"
+    } else {
+        "the line is more than a command"
+    }))
 }
 
 struct Caller<'c> {
     process: ProcessName,
     programs: Vec<ProgramKey>,
     needless: Vec<&'c ShellGroup>,
+    /// How many of them are of one program.
+    single: Vec<(ByRun, u64)>,
     /// Those of them that are of several programs.
     several: u64,
     needed: u64,
@@ -99,11 +138,18 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     caller.needless.iter().for_each(|group| read.merge(&group.read));
     let sites = caller.needless.iter().flat_map(|group| group.sites.each());
     let stack = context.stack_behind(read.most(), sites);
-    let (remedy, obstacle) = if is_libcs(&stack) {
-        context.run(Treatment::SpareShells, &caller.programs, caller.process.exe.as_deref())
-    } else {
-        (Remedy::Change, None)
-    };
+    let (remedy, obstacle, by_remedy) =
+        match spared(caller, Starter::of(&stack), context.reach(&caller.programs)) {
+            // Changing the program gains more.
+            Ok(spared) if spared * 2 < count => (Remedy::Change, None, count),
+            Ok(spared) => {
+                let exe = caller.process.exe.as_deref();
+                let (remedy, obstacle) = context.run(Treatment::SpareShells, &caller.programs, exe);
+                let by_remedy = if matches!(remedy, Remedy::Change) { count } else { spared };
+                (remedy, obstacle, by_remedy)
+            }
+            Err(obstacle) => (Remedy::Change, Some(obstacle), count),
+        };
     let explanation = advice::for_shells(&caller.process, &stack, caller.several * 2 > count);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
@@ -134,6 +180,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         explanation,
         remedy,
         obstacle,
+        saving_share: context.shares(saving_each, by_remedy),
         check: quoted(line).map_or_else(|| super::diagnose_again(&caller.programs), FollowUp::ShellLine),
         ..context.finding(FindingKind::NeedlessShell, &caller.process, &caller.programs, count, saving_each)
     })
@@ -143,29 +190,54 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
 mod tests {
     use super::*;
 
+    fn stack(functions: &[&str]) -> Vec<Frame> {
+        let frame = |name: &&str| Frame {
+            function: Some((*name).to_owned()),
+            offset: 0,
+            module: "/x".to_owned(),
+            ..Frame::default()
+        };
+        functions.iter().map(frame).collect()
+    }
+
     /// The remedy for shells of Node.js and Python's subprocess was the preloaded library, which
     /// does not spare them.
     #[test]
-    fn only_the_c_librarys_shells_are_spared_by_run() {
-        let stack = |functions: &[&str]| -> Vec<Frame> {
-            let frame = |name: &&str| Frame {
-                function: Some((*name).to_owned()),
-                offset: 0,
-                module: "/x".to_owned(),
-                ..Frame::default()
-            };
-            functions.iter().map(frame).collect()
-        };
-        assert!(is_libcs(&stack(&["__clone3", "__spawni", "posix_spawn", "do_system", "main"])));
-        assert!(is_libcs(&stack(&["posix_spawn", "_IO_new_proc_open", "_IO_new_popen", "main"])));
+    fn the_c_librarys_shells_are_known() {
+        let of = |functions: &[&str]| Starter::of(&stack(functions));
+        assert_eq!(of(&["__clone3", "__spawni", "posix_spawn", "do_system", "main"]), Starter::System);
+        assert_eq!(of(&["posix_spawn", "_IO_new_proc_open", "_IO_new_popen", "main"]), Starter::Stream);
         // A stripped libc's system(), and a program's own posix_spawn beside it.
         let mut stripped = stack(&["posix_spawn", "", "main"]);
         stripped[1].function = None;
-        assert!(is_libcs(&stripped));
+        assert_eq!(Starter::of(&stripped), Starter::System);
         stripped[1].module = "/program".to_owned();
-        assert!(!is_libcs(&stripped));
-        assert!(!is_libcs(&stack(&["__libc_fork", "Perl_pp_system", "main"])));
-        assert!(!is_libcs(&stack(&["__libc_fork", "uv_spawn"])) && !is_libcs(&[]));
+        assert_eq!(Starter::of(&stripped), Starter::Own);
+        assert_eq!(of(&["__libc_fork", "Perl_pp_system", "main"]), Starter::Own);
+        assert_eq!(of(&["__libc_fork", "uv_spawn"]), Starter::Own);
+        assert_eq!(of(&[]), Starter::Own);
+    }
+
+    /// Pipelines were promised, and lines of programs that survive a signal to their group.
+    #[test]
+    fn only_what_run_spares_is_promised() {
+        let waits = ByRun { proven: true, ..ByRun::default() };
+        let replaced = ByRun { replaces: true, ..waits };
+        let caller = |single: &[(ByRun, u64)]| Caller {
+            process: ProcessName::default(),
+            programs: Vec::new(),
+            needless: Vec::new(),
+            single: single.to_vec(),
+            several: 7,
+            needed: 0,
+            unknown: 0,
+        };
+        let all = caller(&[(waits, 3), (replaced, 2), (ByRun::default(), 1)]);
+        assert_eq!(spared(&all, Starter::System, None), Ok(5));
+        assert_eq!(spared(&all, Starter::Own, None), Ok(2));
+        assert!(spared(&caller(&[]), Starter::System, None).is_err(), "only lists and pipes");
+        assert!(spared(&caller(&[(waits, 3)]), Starter::Own, None).is_err());
+        assert_eq!(spared(&all, Starter::Stream, Some(&Reach::handling(libc::SIGTERM))), Ok(2));
     }
 
     /// Regression: the line of a `spawn('true')`, which the place has most often, was said to start
@@ -188,7 +260,7 @@ mod tests {
                 group.read.add(read, 1);
             }
             let mut collected = crate::collect::Collected::new();
-            collected.shells.insert((place.program(), Fate::OneProgram), group);
+            collected.shells.insert((place.program(), Fate::OneProgram(ByRun::default())), group);
             collected.stacks.insert(place, vec![(vec![frame("uv_spawn", None)], 1)]);
             collected.lines_at.entry(place).or_default().add(&[frame("spawnOne", Some(13))], 99);
             let model = crate::model::CostModel::default();

@@ -15,6 +15,9 @@ pub(super) fn sentence(finding: &Finding) -> String {
         }
         Remedy::Repair { .. } => ", or from outside `forkless repair`".to_owned(),
         _ => match why_not_run(finding) {
+            Some(why) if matches!(finding.obstacle, Some(Obstacle::Shells(_))) => {
+                format!(" (`forkless run` leaves the shell, as {why})")
+            }
             Some(why) => format!(" (`forkless run` changes nothing, as {why})"),
             None => String::new(),
         },
