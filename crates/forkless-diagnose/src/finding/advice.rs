@@ -152,7 +152,7 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
             "Fork before the data is loaded"
         }
         Runtime::Make | Runtime::Native => {
-            "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+            "Put the heap into huge pages: madvise(MADV_HUGEPAGE), or GLIBC_TUNABLES=glibc.malloc.hugetlb=1 where malloc is glibc's"
         }
     };
     text.to_owned()
