@@ -244,7 +244,7 @@ impl Reach {
             inherits: environment.as_deref().and_then(inherits_ours),
             traced: procfs::is_traced(&status),
             handled: procfs::signals(&status, "SigCgt"),
-            blocked: procfs::signals(&status, "SigBlk"),
+            blocked: blocked_by_program(&status),
             threads: procfs::threads_of(pid).unwrap_or(1),
             root: procfs::is_roots(&status),
             act: procfs::exe_of(pid).as_deref().and_then(known_act),
@@ -338,6 +338,14 @@ impl Reach {
         sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         sums.into_iter().map(|(reason, count)| (reason.to_string(), count)).collect()
     }
+}
+
+/// The signals that the first thread of a process blocks, by its status. For a moment of each spawn
+/// libc itself blocks all, also its own, which no program can block.
+fn blocked_by_program(status: &str) -> SigSet {
+    const FIRST_OF_LIBC: i32 = 32;
+    let blocked = procfs::signals(status, "SigBlk");
+    if blocked.has(FIRST_OF_LIBC) { SigSet::EMPTY } else { blocked }
 }
 
 /// Whether a variable of an environment is the switch that turns the library off.
@@ -452,6 +460,8 @@ mod tests {
             !Reach { blocked: SigSet::EMPTY.with(libc::SIGCHLD), ..Reach::default() }.sees_the_end(false)
         );
         assert!(Reach { blocked: SigSet::EMPTY.with(libc::SIGHUP), ..Reach::default() }.sees_the_end(false));
+        assert_eq!(blocked_by_program("SigBlk:\tfffffffffffbfeff\n"), SigSet::EMPTY, "in a spawn");
+        assert_eq!(blocked_by_program("SigPnd:\t1\nSigBlk:\t0000000000000002\n"), SigSet(2));
         assert!(handles(libc::SIGTERM, 1).sees_the_end(false) && handles(libc::SIGINT, 1).sees_the_end(true));
         assert!(
             !handles(libc::SIGINT, 1).sees_the_end(false) && !handles(libc::SIGSEGV, 1).sees_the_end(true)
