@@ -14,7 +14,7 @@ use crate::support::{FORKLESS, add_needing, find, fixture, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 20] = [
+    let tests: [Test; 21] = [
         ("remedies::python_with_a_preexec_fn", || by_word(&[PYTHON], "preexec.py"), PYTHON),
         ("remedies::python_with_options_of_the_package", python_options, PYTHON),
         ("remedies::python_that_forks_onto_a_terminal", python_terminal, PYTHON),
@@ -35,6 +35,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("remedies::make_with_another_shell", make, "make"),
         ("remedies::run_is_not_promised_where_it_does_nothing", not_promised, PYTHON),
         ("remedies::run_is_not_promised_beside_a_tracer", traced, "strace"),
+        ("remedies::run_is_promised_for_shells_that_it_spares", kept_shells, "dash"),
     ];
     add_needing(trials, &tests);
 }
@@ -349,6 +350,29 @@ fn traced() {
     assert!(finding["why_not_run"].to_string().contains("a debugger or tracer watches it"), "{finding:#}");
 }
 
+/// The shells of system() that `run` spares, and those that it leaves.
+fn kept_shells() {
+    if fs::canonicalize("/bin/sh").ok() != fs::canonicalize("/bin/dash").ok() {
+        return skip("/bin/sh is not dash, which waits");
+    }
+    let program = crate::support::known_problem().expect("checked before").to_string_lossy();
+    for (mode, why) in [
+        ("shell", ""),
+        ("shell-handled", "the program handles or blocks signals that would end a waiting shell"),
+        ("shell-pipe", "the line is more than a command"),
+    ] {
+        let command = [&program, mode, "50"];
+        let Some(found) = watched(&command) else { return };
+        let finding = crate::support::of_kind(&found, "needless_shell");
+        assert_eq!(finding["why_not_run"].as_str().unwrap_or_default(), why, "{finding:#}");
+        let names_run =
+            finding["remedy"].as_str().is_some_and(|remedy| remedy.contains("under `forkless run`"));
+        assert_eq!(names_run, why.is_empty(), "{finding:#}");
+        let skipped = if why.is_empty() { 50 } else { 0 };
+        assert_eq!(under_run(&command)["counters"]["shells_skipped"], skipped, "{mode}");
+    }
+}
+
 /// The command of a finding, as it is printed: each of its forks commits, and the watch of the
 /// remedied program has no finding.
 #[track_caller]
@@ -374,6 +398,14 @@ fn library() -> String {
 /// Under `forkless run` as many forks of the command commit, by the library's own report.
 #[track_caller]
 fn committed(command: &[&str], count: u64) {
+    let report = under_run(command);
+    let committed = &report["counters"]["committed"];
+    assert!(committed.as_u64().is_some_and(|committed| committed >= count), "{command:?}: {report:#}");
+}
+
+/// The library's own report of a command.
+#[track_caller]
+fn under_run(command: &[&str]) -> Value {
     let program = Path::new(command[command.len() - 1]).file_name().expect("a name").to_string_lossy();
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remedies-{program}.json"));
     let status = Command::new(FORKLESS)
@@ -388,7 +420,5 @@ fn committed(command: &[&str], count: u64) {
     assert!(status.success(), "{command:?}");
     let text = fs::read_to_string(&file).expect("a report");
     fs::remove_file(&file).expect("it was there");
-    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let committed = &report["counters"]["committed"];
-    assert!(committed.as_u64().is_some_and(|committed| committed >= count), "{command:?}: {report:#}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
