@@ -292,6 +292,46 @@ fn a_nul_in_line_or_environment_is_an_error() {
     assert_eq!(shell("ls").env("A", "b\0").status().unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
 }
 
+/// Regression: the path of a directory that a line had entered was looked up again for each
+/// program. Where it named another directory by then, a file of that one was removed.
+#[test]
+fn a_line_stays_in_the_directory_that_it_has_entered() {
+    for (number, line) in [
+        "cd l && ln -sfn b ../l && rm keep && exec /bin/pwd -P",
+        "cd l && ln -sfn b ../l && /bin/echo x > new; exec ls . ../b",
+        "cd a && mv ../a ../z && touch here; exec ls ../z",
+        "cd a; rm keep; rmdir ../a; true; cd ..; exec ls",
+        "cd a && cat 3<keep 4<&3 <&4; exec ls",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seen = |always_shell| {
+            let scratch = Scratch::new(&format!("entered-{number}-{always_shell}"));
+            for name in ["a", "b"] {
+                std::fs::create_dir(scratch.path().join(name)).unwrap();
+                std::fs::write(scratch.path().join(name).join("keep"), name).unwrap();
+            }
+            std::os::unix::fs::symlink("a", scratch.path().join("l")).unwrap();
+            let mut run = shell(line);
+            run.current_dir(scratch.path()).always_shell(always_shell);
+            let out = run.output().unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            let mut left: Vec<String> = ["a", "b", "z"]
+                .iter()
+                .flat_map(|name| std::fs::read_dir(scratch.path().join(name)).into_iter().flatten())
+                .map(|entry| {
+                    entry.unwrap().path().strip_prefix(scratch.path()).unwrap().display().to_string()
+                })
+                .collect();
+            left.sort();
+            let text = text.replace(&*scratch.path().to_string_lossy(), "");
+            (out.status.code(), text, String::from_utf8(out.stderr).unwrap(), left)
+        };
+        assert_eq!(seen(false), seen(true), "{line}");
+    }
+}
+
 #[test]
 fn a_missing_directory_is_an_error_of_the_start() {
     let error = shell("ls").current_dir("/nonexistent").status().unwrap_err();

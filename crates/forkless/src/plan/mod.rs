@@ -128,7 +128,7 @@ impl Plan {
         Ok(Plan {
             program: named,
             other_root: a.chroot.is_some(),
-            other_directory: a.cwd.is_some(),
+            other_directory: a.cwd.is_some() || spec.directory.is_some(),
             argv: layout.vector(argv),
             envp: borrowed.or(env.map(|at| layout.vector(at))).unwrap_or(null()),
             layout,

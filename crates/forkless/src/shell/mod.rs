@@ -19,6 +19,9 @@ mod wait;
 mod walk;
 mod wiring;
 
+/// A redirection can name the descriptors below this one.
+const REDIRECTABLE: std::os::fd::RawFd = 10;
+
 pub use child::ShellChild;
 #[doc(hidden)]
 pub use ending::LineEnd;

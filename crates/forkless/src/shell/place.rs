@@ -1,16 +1,21 @@
 //! The line's directory: the one that `cd` changed to, without a change of the caller's, and its
 //! name in PWD.
 
+use super::REDIRECTABLE;
+use crate::kernel::descriptor::owned;
 use crate::spec::strings::Strings;
 use forkless_shell::{Directory, Environment, PreviousDirectory, resolve_directory};
+use forkless_sys::fd;
 use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub(super) struct Place {
     /// `None` while it is the caller's own directory.
-    dir: Option<PathBuf>,
+    dir: Option<Entered>,
     current: Vec<u8>,
     previous: Option<Vec<u8>>,
     stale: bool,
@@ -50,7 +55,11 @@ impl Place {
             let path = Path::new(OsStr::from_bytes(path));
             !std::fs::metadata(resolve(dir, path)).is_ok_and(|there| there.is_dir())
         });
-        Some(Place { dir: dir.map(Path::to_owned), current, previous: None, stale })
+        let dir = match dir {
+            Some(dir) => Some(Entered::at(dir)?),
+            None => None,
+        };
+        Some(Place { dir, current, previous: None, stale })
     }
 
     /// Changes the directory as `cd operand` does. Returns `false` and changes nothing if the shell
@@ -62,19 +71,26 @@ impl Place {
             return false;
         }
         let to = to.to_bytes();
-        self.dir = Some(PathBuf::from(OsStr::from_bytes(to)));
+        let Some(entered) = Entered::at(Path::new(OsStr::from_bytes(to))) else { return false };
+        self.dir = Some(entered);
         self.previous = Some(std::mem::replace(&mut self.current, to.to_vec()));
         true
     }
 
     /// A path of the line, as this process has to name it.
     pub(super) fn resolve(&self, path: &[u8]) -> PathBuf {
-        resolve(self.dir.as_deref(), Path::new(OsStr::from_bytes(path)))
+        resolve(self.dir(), Path::new(OsStr::from_bytes(path)))
     }
 
-    /// The directory for a child, if it is not the caller's.
+    /// The directory's name here, and for a child that inherits descriptors, if it is not the
+    /// caller's.
     pub(super) fn dir(&self) -> Option<&Path> {
-        self.dir.as_deref()
+        self.dir.as_ref().map(|entered| entered.name.as_path())
+    }
+
+    /// Its descriptor in this process.
+    pub(super) fn descriptor(&self) -> Option<RawFd> {
+        self.dir.as_ref().map(|entered| entered.open.as_raw_fd())
     }
 
     pub(super) fn directory(&self) -> Directory<'_> {
@@ -96,6 +112,25 @@ impl Place {
     /// PWD and OLDPWD for a shell that goes on from here, if a `cd` changed them.
     pub(super) fn after_cd(&self) -> Option<(&[u8], &[u8])> {
         self.previous.as_ref().map(|previous| (self.current.as_slice(), previous.as_slice()))
+    }
+}
+
+/// A directory that stays the same when its path names another, or none: a shell is in it.
+struct Entered {
+    open: OwnedFd,
+    /// Its name in this process, and in a child that inherits descriptors, until the exec.
+    name: PathBuf,
+}
+
+impl Entered {
+    /// `None`: it cannot be entered, or there is no /proc.
+    fn at(path: &Path) -> Option<Entered> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+        // No redirection of the line takes such a number, before or after the child is there.
+        let open = owned(fd::dup_cloexec(file.as_raw_fd(), REDIRECTABLE).ok()?);
+        let name = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        std::fs::metadata(&name).is_ok_and(|there| there.is_dir()).then_some(Entered { open, name })
     }
 }
 

@@ -236,8 +236,12 @@ impl<'s> Walk<'s> {
     fn finish(&self, command: &mut Command, connections: &Connections, index: usize, count: usize) {
         self.how.dress(command);
         wiring::connect(command, connections, self.how.inherit_descriptors);
-        if let Some(dir) = self.place.dir() {
-            command.current_dir(dir);
+        match self.place.descriptor() {
+            // Its number may be one that the program inherits.
+            Some(_) if self.how.inherit_descriptors => {
+                self.place.dir().map(|dir| command.current_dir(dir));
+            }
+            descriptor => command.spec.directory = descriptor,
         }
         // Later stages join the group when the first child's number is known.
         if self.how.timeout.is_some() && index == 0 && count > 0 {

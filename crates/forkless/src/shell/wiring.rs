@@ -1,5 +1,6 @@
 //! Descriptors 0 to 9 of the line and of each of its programs.
 
+use super::REDIRECTABLE;
 use super::line::ShellLine;
 use super::place::Place;
 use crate::command::Command;
@@ -23,9 +24,6 @@ pub(super) enum Connection {
     Raw(RawFd),
     Closed,
 }
-
-/// A redirection can name the numbers below this one.
-pub(super) const REDIRECTABLE: RawFd = 10;
 
 pub(super) type Connections = [Connection; REDIRECTABLE as usize];
 

@@ -50,6 +50,9 @@ pub(crate) struct Spec {
     pub inherit_descriptors: bool,
     /// The caller needs no pidfd.
     pub without_pidfd: bool,
+    /// A directory that is open here, in which the program starts, where descriptors are not
+    /// inherited.
+    pub directory: Option<RawFd>,
     /// `/bin/sh` runs a file that the kernel refuses as `ENOEXEC`.
     pub scripts: bool,
     pub on_drop: OnDrop,
@@ -72,6 +75,7 @@ impl Spec {
             hooks: Mutex::new(Vec::new()),
             inherit_descriptors: false,
             without_pidfd: false,
+            directory: None,
             scripts: true,
             on_drop: OnDrop::Detach,
             bad: None,
@@ -90,7 +94,10 @@ impl Spec {
     /// Whether 0, 1 and 2 stay as they are in this process and no other number is connected, as in
     /// most commands.
     pub(crate) fn connects_nothing(&self, defaults: Defaults) -> bool {
-        self.fds.is_empty() && defaults == Defaults::Inherit && self.std.iter().all(Option::is_none)
+        self.fds.is_empty()
+            && self.directory.is_none()
+            && defaults == Defaults::Inherit
+            && self.std.iter().all(Option::is_none)
     }
 
     /// Connects a number, or leaves it to its default, and returns what it was connected to.

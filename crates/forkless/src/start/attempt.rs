@@ -81,6 +81,8 @@ pub(super) struct Attempt<'a> {
     pub options: AttemptOptions,
     /// The child's number of the descriptor that exec closes (`Wiring::child_until_exec`).
     pub child_until_exec: Option<RawFd>,
+    /// The child's number of the directory in which the program starts (`Wiring::child_directory`).
+    pub child_directory: Option<RawFd>,
     /// The pipe that exec closes, under an emulated vm only: see `start_here`.
     pub exec_pipe: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
 }
@@ -198,9 +200,12 @@ impl Attempt<'_> {
     ) -> (*mut std::ffi::c_void, Option<Arc<Plan>>) {
         moves::resolve(targets, self.options.table, options, &mut data.moves);
         let actions = &mut data.moves.actions;
-        if let Some(n) = self.child_until_exec {
+        for n in [self.child_until_exec, self.child_directory].into_iter().flatten() {
             let (first, last) = (n as u32, n as u32);
             actions.push(Action::CloexecRange { first, last, by_range: false, limit: last + 1 });
+        }
+        if let Some(fd) = self.child_directory {
+            actions.push(Action::Fchdir { fd });
         }
         if !clear_sighand {
             actions.push(Action::ResetHandlers);

@@ -101,11 +101,18 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
     let pidfd =
         !spec.without_pidfd && (request.wait_for != WaitFor::End || !sole_reaper::caller_is_sole_reaper());
     let request = Request { wait_for, ..request };
-    let child_until_exec = wiring.child_until_exec;
+    let Wiring { child_until_exec, child_directory, .. } = wiring;
     let mut options = AttemptOptions { table, pidfd };
     for _ in 0..ATTEMPTS {
-        let attempt =
-            Attempt { request, facilities, caller_mask, options, child_until_exec, exec_pipe: &exec_pipe };
+        let attempt = Attempt {
+            request,
+            facilities,
+            caller_mask,
+            options,
+            child_until_exec,
+            child_directory,
+            exec_pipe: &exec_pipe,
+        };
         match attempt.run(&wiring.targets) {
             Ok(created) => {
                 drop(wiring.child_ends);

@@ -20,6 +20,8 @@ pub(super) struct Wiring {
     /// The child's number of the descriptor that it holds until exec and no longer. An action of
     /// the child's marks it close-on-exec.
     pub child_until_exec: Option<RawFd>,
+    /// The same for the directory in which the program starts.
+    pub child_directory: Option<RawFd>,
 }
 
 /// Connects the descriptors, and makes the pipes. `held_until_exec` is this process's number of a
@@ -34,6 +36,7 @@ pub(super) fn wire(
         parent_ends: Vec::new(),
         child_ends: Vec::new(),
         child_until_exec: None,
+        child_directory: None,
     };
     if held_until_exec.is_none() && spec.connects_nothing(defaults) {
         return Ok(w);
@@ -70,11 +73,8 @@ pub(super) fn wire(
         };
         w.targets.push((number, source));
     }
-    if let Some(fd) = held_until_exec {
-        let to = w.targets.iter().map(|t| t.0).max().unwrap_or(0).max(2) + 1;
-        w.targets.push((to, Source::Fd(fd)));
-        w.child_until_exec = Some(to);
-    }
+    w.child_until_exec = held_until_exec.map(|fd| above_all(&mut w.targets, fd));
+    w.child_directory = spec.directory.map(|fd| above_all(&mut w.targets, fd));
     for i in 0..w.targets.len() {
         if let (number, Source::SameAs(other)) = w.targets[i] {
             let end = same_as(number, other, &w.targets, spec.inherit_descriptors)?;
@@ -82,6 +82,13 @@ pub(super) fn wire(
         }
     }
     Ok(w)
+}
+
+/// Gives the child a descriptor under a number above all others. Returns the number.
+fn above_all(targets: &mut Vec<(RawFd, Source)>, fd: RawFd) -> RawFd {
+    let to = targets.iter().map(|t| t.0).max().unwrap_or(0).max(2) + 1;
+    targets.push((to, Source::Fd(fd)));
+    to
 }
 
 /// Fails where a number cannot be a descriptor's, and where a descriptor named by its number is not
