@@ -69,18 +69,26 @@ pub fn read(pid: i32, from: usize, to: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// Whether `addr..addr + len` lies in several mappings. It asks by an `mremap(2)` that must fail:
-/// to grow the range in place. The kernel refuses with `EFAULT` across mappings (mm/mremap.c,
-/// `vma_to_resize`), and with `ENOMEM` where the next page is mapped. The kernel merges adjacent
-/// mappings whose flags are all the same.
+/// Whether `addr..addr + len` lies in several mappings, or in part in none. It asks by an
+/// `mremap(2)` that must fail: to grow the range in place over the whole address space. The kernel
+/// refuses with `EFAULT` across mappings (mm/mremap.c, `vma_to_resize`), and then with `ENOMEM`. It
+/// merges adjacent mappings whose flags are all the same.
 ///
-/// # Safety
-/// `addr` begins a page, `len` is a multiple of the page size, and the page after the range is
-/// mapped: the range would grow otherwise.
+/// Growth by a page would succeed if another thread unmapped that page just then. From Linux 5.14
+/// on no memory is counted before the place is looked for.
+///
+/// `EINVAL`: the range does not begin a page, or lies above the stack.
 #[inline]
-pub unsafe fn is_split(addr: usize, len: usize) -> Result<bool> {
-    // SAFETY: by the caller's contract nothing is mapped or moved.
-    match unsafe { calls::mremap(Addr(addr), Len(len), Len(len + PAGE), Flags(0), Addr(0)) } {
+pub fn is_split(addr: usize, len: usize) -> Result<bool> {
+    /// No more than a program's address space (`TASK_SIZE` of x86-64), for which the kernel asks.
+    const WHOLE: usize = (1 << 47) - 2 * PAGE;
+    // Behind an address above it such a length may be free, with page tables of five levels.
+    if addr > WHOLE {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the program's stack, or the end of the address space, lies within the length. So
+    // nothing is mapped or moved.
+    match unsafe { calls::mremap(Addr(addr), Len(len), Len(WHOLE), Flags(0), Addr(0)) } {
         Err(Errno::EFAULT) => Ok(true),
         Err(Errno::ENOMEM) => Ok(false),
         Err(other) => Err(other),

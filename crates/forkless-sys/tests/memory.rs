@@ -42,17 +42,22 @@ fn protection_and_removal_take_effect() {
 #[test]
 fn advice_keeps_a_page_from_a_forked_child_and_splits_its_mapping() {
     let range = pages(3) as usize;
-    let is_split = || {
-        // SAFETY: the third page is mapped.
-        unsafe { mm::is_split(range, 2 * PAGE) }
-    };
+    let is_split = || mm::is_split(range, 2 * PAGE);
     assert_eq!(is_split(), Ok(false));
     // SAFETY: no child uses the page.
     unsafe { mm::madvise(range as *mut c_void, PAGE, mm::MADV_DONTFORK) }.unwrap();
     assert_eq!(is_split(), Ok(true));
     in_child(move || must(mm::mincore(range, &mut [0]) == Err(Errno::ENOMEM)));
     assert_eq!(mm::mincore(range, &mut [0]), Ok(()));
-    unmap(range as *mut c_void, 3);
+    // SAFETY: no child uses the page.
+    unsafe { mm::madvise(range as *mut c_void, PAGE, mm::MADV_DOFORK) }.unwrap();
+    // Regression: where nothing lay behind the range, it grew.
+    unmap((range + 2 * PAGE) as *mut c_void, 1);
+    assert_eq!(is_split(), Ok(false));
+    assert_eq!(mm::mincore(range + 2 * PAGE, &mut [0]), Err(Errno::ENOMEM));
+    unmap((range + PAGE) as *mut c_void, 1);
+    assert_eq!(is_split(), Ok(true), "half of it is unmapped");
+    unmap(range as *mut c_void, 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::fork::{ALWAYS, cases, compare, compare_in, compare_threads, only_its_own, same_as_plain};
 use crate::support::{
-    MEMORY_CASES, PATIENT, Report, before_linux, nothing_speculates, observe, plain, reported,
+    MEMORY_CASES, PATIENT, Report, before_linux, compile, nothing_speculates, observe, plain, reported,
     without_dispatch,
 };
 
@@ -139,6 +139,25 @@ fn a_mark_ends_with_its_mapping() {
     let report = same_as_plain(&MEMORY_CASES, &["--fork-minimum=1M"], "a_mark_ends_with_its_mapping");
     let spared = report.count("bytes_spared");
     assert!(spared > 31 << 20, "{spared} bytes of 32 MiB");
+}
+
+/// Regression: a mapping that an earlier fork had found unmarked was not asked again. Children had
+/// the memory, and the mark was gone.
+#[test]
+fn a_mark_comes_to_a_known_place_past_the_functions() {
+    let program = compile("raw_marks.c", &["-lpthread"]);
+    for kind in ["moved", "elsewhere"] {
+        let without = observe(&mut plain(&program, &[kind]));
+        let options = [&ALWAYS, &["--children=no"][..]].concat();
+        let (with, report) = reported(&options, &program, &[kind]);
+        assert_eq!(with, without, "{kind}: {:?}", report.reasons());
+        if without.0 == Some(77) {
+            println!("skipped: process_madvise takes no such advice here");
+            continue;
+        }
+        assert_eq!(without.1, "seen: 1\nmarked: 0\nand again: 0\n", "{kind}");
+        assert_eq!(report.count("speculated"), if nothing_speculates() { 0 } else { 3 }, "{kind}");
+    }
 }
 
 /// Regression: the library took the mark for its own, and the mark was gone after the first fork.

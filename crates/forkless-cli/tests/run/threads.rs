@@ -322,6 +322,20 @@ fn no_child_lacks_memory_of_a_mapping_with_holes() {
     assert!(nothing_speculates() || committed >= 200, "{committed}, {:?}", report.reasons());
 }
 
+/// A mapping is asked for its marks by growing it, which must fail. Growth by one page succeeded
+/// where another thread had just unmapped that page: some 400 of 50,000 came back.
+#[test]
+fn no_page_comes_back_that_another_thread_unmaps() {
+    let program = compile("raw_marks.c", &["-lpthread"]);
+    let options = [&ALWAYS, &["--children=no"][..]].concat();
+    for _ in 0..3 {
+        let (with, report) = reported(&options, &program, &["trims"]);
+        assert_eq!(with, (Some(0), "0 mapped again\n".into(), String::new()), "{:?}", report.reasons());
+        let committed = report.count("committed");
+        assert!(nothing_speculates() || committed > 100, "{committed}, {:?}", report.reasons());
+    }
+}
+
 /// Other threads map, mark, unmap and move memory all the time. A mark of the library's that stays
 /// on a block takes it from all later children.
 #[test]

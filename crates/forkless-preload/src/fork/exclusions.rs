@@ -231,7 +231,7 @@ fn is_marked(
     if advice::is_marked(m.start, m.end) {
         return Some(true);
     }
-    if seen.has(m) && (!advice::any() || libc_has_not_moved(m)) {
+    if seen.has(m) && !advice::is_somewhere() && (!advice::any() || libc_has_not_moved(m)) {
         return Some(false);
     }
     if !may_split(m.start, marks::beginning(m)) {
@@ -283,7 +283,6 @@ impl Part for Below {
     }
 
     fn is_split(&self) -> Result<bool> {
-        // SAFETY: the mapping goes on behind the page after the border.
-        unsafe { mm::is_split(self.border - 4096, 2 * 4096) }
+        mm::is_split(self.border - 4096, 2 * 4096)
     }
 }

@@ -701,6 +701,10 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {process_madvise}",
             "je 2f",
+            "cmp edi, {mremap}",
+            "je {moves}",
+            "cmp edi, {mprotect}",
+            "je {changes}",
             "cmp edi, {prctl}",
             "je 2f",
             "cmp edi, {seccomp}",
@@ -744,6 +748,10 @@ mod syscall_function {
             of_sigsys = sym of_sigsys,
             madvise = const k::__NR_madvise,
             process_madvise = const k::__NR_process_madvise,
+            mremap = const k::__NR_mremap,
+            moves = sym moves,
+            mprotect = const k::__NR_mprotect,
+            changes = sym changes,
             prctl = const k::__NR_prctl,
             seccomp = const k::__NR_seccomp,
             unshare = const k::__NR_unshare,
@@ -789,15 +797,28 @@ mod syscall_function {
         }
     }
 
-    extern "C" fn forks(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize) -> usize {
+    fn real() -> extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize {
         // SAFETY: as in `of_sigsys`.
-        let real = unsafe {
+        unsafe {
             core::mem::transmute::<
                 *mut c_void,
                 extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize,
             >(NEXT.load(Relaxed))
-        };
-        window::past_fork(|| real(nr, a, b, c, d, e))
+        }
+    }
+
+    extern "C" fn forks(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize) -> usize {
+        window::past_fork(|| real()(nr, a, b, c, d, e))
+    }
+
+    /// `mremap`, as libc's.
+    extern "C" fn moves(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize) -> usize {
+        advice::moved(a, b, c, || real()(nr, a, b, c, d, e))
+    }
+
+    /// `mprotect`, as libc's.
+    extern "C" fn changes(nr: usize, a: usize, b: usize, c: usize) -> usize {
+        window::unmarked(|| real()(nr, a, b, c, 0, 0))
     }
 
     extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {

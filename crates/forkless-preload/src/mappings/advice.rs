@@ -79,6 +79,12 @@ pub(crate) fn about_to_be_given_somewhere(advice: u32) {
 #[cfg(target_arch = "x86_64")]
 static SOMEWHERE: AtomicBool = AtomicBool::new(false);
 
+/// Whether any mapping may have got a mark that nobody noted.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_somewhere() -> bool {
+    SOMEWHERE.load(Relaxed)
+}
+
 /// A fork has found a mark on a mapping, which was made past the functions that are watched. With
 /// all signals blocked.
 #[cfg(target_arch = "x86_64")]
@@ -95,7 +101,7 @@ pub(crate) fn any() -> bool {
 /// Whether not all marks are known. Then nothing may be assumed about any mapping.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn overflowed() -> bool {
-    notes::is_incomplete() || SOMEWHERE.load(Relaxed) && window::meets_threads()
+    notes::is_incomplete() || is_somewhere() && window::meets_threads()
 }
 
 /// Whether `start..end` has a noted byte in it.
