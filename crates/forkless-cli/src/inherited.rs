@@ -9,14 +9,19 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 /// Bit n: descriptor n was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-extern "C" fn observe() {
+/// Whether this process ignores a signal.
+pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks for the action and changes nothing.
-    if unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr()) } == 0 {
-        // SAFETY: filled in.
-        let action = unsafe { action.assume_init() };
-        SIGPIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Relaxed);
+    if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+        return false;
     }
+    // SAFETY: filled in.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+extern "C" fn observe() {
+    SIGPIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
     for fd in 0..3 {
         // SAFETY: a question about a number.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {

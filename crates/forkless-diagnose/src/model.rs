@@ -450,7 +450,7 @@ impl Ahead {
     fn begin() -> Option<Ahead> {
         // SAFETY: asks about the calling thread.
         let is_ordinary = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER;
-        (is_ordinary && set_scheduler(libc::SCHED_FIFO, 1)).then_some(Ahead)
+        (is_ordinary && set_scheduler(libc::SCHED_FIFO, 1)).then(|| Ahead)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Findings: each program has its own one, with exact counts, and nothing else is found in it.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 18] = [
+    let tests: [(&str, fn()); 19] = [
         ("findings::full_forks_that_exec", full_forks),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
         ("findings::huge_pages_already_in_use_are_no_finding", huge_already),
@@ -25,6 +26,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("findings::a_number_that_was_not_measured_is_absent", absent),
         ("findings::a_summary_says_who_started_what_where_nothing_is_found", summary),
         ("findings::messages_and_guide_name_the_same_capabilities", capabilities),
+        ("findings::the_command_starts_as_its_user_would_start_it", started_alike),
         ("findings::in_another_pid_namespace_perf_events_take_over", pid_namespace),
         ("findings::an_unprivileged_user_gets_a_partial_report", unprivileged),
     ];
@@ -160,6 +162,29 @@ fn shells() {
 fn needed_shells() {
     let (report, _) = report_by_default(&["hard-shell", "20"]);
     nothing(&report);
+}
+
+/// Regression: the command of a batch process had the ordinary policy, and SIGINT and SIGTERM that
+/// the caller ignores were not ignored.
+fn started_alike() {
+    let shows = "grep -E '^Sig(Blk|Ign)' /proc/self/status; chrt -p $$";
+    let seen = |by: &[&str]| {
+        let mut command = Command::new("chrt");
+        command.args(["-b", "0", "sh", "-c", r#"trap '' INT TERM; "$@""#, "sh"]).args(by);
+        let output = command.args(["sh", "-c", shows]).stdin(Stdio::null()).output().expect("chrt runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = text.lines().filter(|line| line.starts_with("Sig") || line.contains("policy"));
+        lines.map(|line| line.split_once(':').expect("a colon").1.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("started-alike");
+    let report = directory.to_string_lossy();
+    let (plainly, watched) = (seen(&[]), seen(&[FORKLESS, "diagnose", "-o", &report, "--"]));
+    std::fs::remove_file(&directory).expect("the report");
+    // glibc's posix_spawn has a program ignore two signals of libc's own.
+    const OF_LIBC: u64 = 0b11 << 31;
+    let ignored = |set: &str| u64::from_str_radix(set, 16).expect("a set") & !OF_LIBC;
+    assert_eq!((&watched[0], &watched[2]), (&plainly[0], &plainly[2]), "{watched:?}");
+    assert_eq!(ignored(&watched[1]), ignored(&plainly[1]), "{watched:?}");
 }
 
 fn swapcontext() {
