@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -88,8 +88,16 @@ impl Store {
     /// # Errors
     /// [`Error::Spec`] when it cannot be read, or is not a result.
     pub fn read(path: &Path) -> Result<Results, Error> {
-        let text = fs::read_to_string(path)
-            .map_err(|error| Error::Spec(format!("cannot read {}: {error}", path.display())))?;
+        /// A device such as /dev/zero never ends.
+        const MOST: u64 = 256 << 20;
+        let cannot =
+            |why: &dyn std::fmt::Display| Error::Spec(format!("cannot read {}: {why}", path.display()));
+        let mut text = String::new();
+        let file = fs::File::open(path).map_err(|error| cannot(&error))?;
+        file.take(MOST + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
+        if text.len() as u64 > MOST {
+            return Err(cannot(&"it is longer than 256 MiB, and no saved result is"));
+        }
         let results: Results = serde_json::from_str(&text)
             .map_err(|error| Error::Spec(format!("{} is not a saved result: {error}", path.display())))?;
         if results.schema != crate::results::SCHEMA {

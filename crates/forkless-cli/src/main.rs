@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 #[cfg(target_os = "linux")]
 mod inherited;
+mod output_file;
 mod terminal;
 
 use std::process::ExitCode;

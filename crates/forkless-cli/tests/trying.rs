@@ -276,6 +276,20 @@ fn input_is_empty_and_output_goes_nowhere_unless_asked_for() {
     assert_eq!(text(&shown.stderr), "complained\n".repeat(4));
 }
 
+/// Regression: the file was empty from the start of a trial on, also of one without a result.
+#[test]
+fn an_earlier_result_stays_until_there_is_another() {
+    let scratch = Scratch::new("try-earlier");
+    let file = scratch.0.join("result");
+    fs::write(&file, "longer than nothing").unwrap();
+    let name = file.to_string_lossy();
+    tried(&["--json", &name], &["/nonexistent"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "longer than nothing");
+    tried(&["--runs", "1", "--json", &name], &["/bin/true"]);
+    let result: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(result["command"][0], "/bin/true");
+}
+
 /// Regression: the command blocked SIGHUP, SIGINT, SIGTERM and SIGCHLD, as `try` does. Its children
 /// could not be ended, and `run` left each of its lines to a shell.
 #[test]

@@ -1,8 +1,6 @@
 //! The flags of every suite, and the destinations of its results: files first, then the table, then
 //! the store in the user's data directory.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -20,6 +18,7 @@ use forkless_lab::SUITES;
 
 use super::progress::Progress;
 use crate::exit::{Exit, Missing, Usage};
+use crate::output_file::OutputFile;
 use crate::terminal;
 
 /// Length, order and output of a run.
@@ -287,27 +286,24 @@ impl Outputs {
 /// Where a form of the results goes.
 pub(crate) enum Output {
     Stdout,
-    File(PathBuf, File),
+    File(PathBuf, OutputFile),
 }
 
 impl Output {
-    /// Opens it, so that an hour of measuring is not lost to a mistyped path.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Output> {
         if path == Path::new("-") {
             return Ok(Output::Stdout);
         }
-        let file =
-            File::create(path).map_err(|error| Usage(format!("cannot write {}: {error}", path.display())))?;
+        let file = OutputFile::open(path)
+            .map_err(|error| Usage(format!("cannot write {}: {error}", path.display())))?;
         Ok(Output::File(path.to_owned(), file))
     }
 
     pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
         match self {
             Output::Stdout => terminal::print(text),
-            Output::File(path, mut file) => {
-                // A full disk shows at the latest when the data is forced out.
-                let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-                written.with_context(|| format!("cannot write {}", path.display()))
+            Output::File(path, file) => {
+                file.write(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
             }
         }
     }

@@ -18,7 +18,7 @@ mod text;
 pub(super) use log::{bytes, duration};
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use forkless_diagnose::{
 };
 
 use crate::exit::{Exit, Missing, Usage};
+use crate::output_file::OutputFile;
 use crate::terminal;
 
 /// Find out which programs pay for process creation here, how much, and why.
@@ -200,7 +201,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         return compare::run(args);
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    let ends = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+    // Whoever started this may have it ignore them, and the command with it, as nohup does.
+    for signal in ends.into_iter().filter(|signal| !crate::inherited::is_ignored(*signal)) {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle SIGINT and SIGTERM")?;
     }
     if args.pid.is_some() {
@@ -236,10 +239,9 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     if args.pprof && args.output.is_none() && std::io::stdout().is_terminal() {
         return Err(Usage("a profile is no text for a terminal; give --output FILE".to_owned()).into());
     }
-    // Create the file before the watch: a failure afterwards would lose the report.
     let file = match &args.output {
         Some(path) => {
-            let file = std::fs::File::create(path).map_err(|error| {
+            let file = OutputFile::open(path).map_err(|error| {
                 Usage(format!(
                     "cannot write the report to {}: {error}; give another --output",
                     path.display()
@@ -295,9 +297,8 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         text::print(&mut text, &report, reason, args.verbose)?;
     }
     match file {
-        Some((mut file, path)) => {
-            file.write_all(&text)
-                .with_context(|| format!("cannot write the report to {}", path.display()))?;
+        Some((file, path)) => {
+            file.write(&text).with_context(|| format!("cannot write the report to {}", path.display()))?;
         }
         None => terminal::print_bytes(&text)?,
     }
