@@ -6,12 +6,13 @@ use std::io;
 
 use serde::Serialize;
 
+use crate::creation::CallerMemory;
 use crate::estimate::Estimate;
 use crate::invocation::{self, Invocation};
 use crate::model::CostModel;
 use crate::procfs;
 use crate::program::ProcessName;
-use crate::reach::{Everywhere, Reach};
+use crate::reach::{Everywhere, Obstacle, Reach};
 use crate::remedy::StartedProgram;
 
 /// Share of anonymous memory in huge pages above which nothing is gained.
@@ -27,7 +28,8 @@ pub struct ForkForecast {
     pub pid: u32,
     /// Its threads; `None` if that cannot be read.
     pub threads: Option<u64>,
-    /// Anonymous memory, bytes. A fork copies its page-table entries.
+    /// Anonymous memory, bytes, without what the program keeps from its children
+    /// (`MADV_DONTFORK`, `MADV_WIPEONFORK`). A fork copies its page-table entries.
     pub anon: u64,
     /// Its part in huge pages, bytes; `None` if that may not be looked at: then none is assumed.
     pub anon_huge: Option<u64>,
@@ -103,7 +105,13 @@ impl ForkForecast {
             return Err(ForecastError::NoMemory { pid });
         }
         let kinds = procfs::page_kinds(pid);
-        let huge = kinds.map_or(0, |kinds| kinds.anon_huge.min(memory.anon));
+        let marked = procfs::marked_memory(pid);
+        let memory = CallerMemory {
+            anon: memory.anon.saturating_sub(marked.anon),
+            swap: memory.swap.saturating_sub(marked.swap),
+            ..memory
+        };
+        let huge = kinds.map_or(0, |kinds| kinds.anon_huge.saturating_sub(marked.anon_huge).min(memory.anon));
         let (small_pages, huge_pages) = ((memory.anon - huge + memory.swap) / 4096, huge >> 21);
         let program = StartedProgram {
             name: match &process.exe {
@@ -124,6 +132,10 @@ impl ForkForecast {
         } else {
             Ok(model.fork(memory.swap / 4096, memory.anon >> 21))
         };
+        let now = model.fork(small_pages, huge_pages);
+        let gains = |cost: &Estimate| cost.mid < now.mid;
+        let under_run = under_run(pid, memory.anon, model, installed)
+            .and_then(|cost| gains(&cost).then_some(cost).ok_or_else(|| Obstacle::Cheap.to_string()));
         Ok(Self {
             process,
             pid,
@@ -131,8 +143,8 @@ impl ForkForecast {
             anon: memory.anon,
             anon_huge: kinds.map(|kinds| kinds.anon_huge),
             entries: small_pages + huge_pages,
-            now: model.fork(small_pages, huge_pages),
-            under_run: Alternative::of(under_run(pid, memory.anon, model, installed)),
+            now,
+            under_run: Alternative::of(under_run),
             with_huge_pages: Alternative::of(with_huge_pages),
             program,
         })

@@ -226,6 +226,46 @@ pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
     })
 }
 
+/// Memory that a fork does not copy, since the program has marked it (`MADV_DONTFORK`,
+/// `MADV_WIPEONFORK`), in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MarkedMemory {
+    pub(crate) anon: u64,
+    /// Its part in transparent huge pages.
+    pub(crate) anon_huge: u64,
+    pub(crate) swap: u64,
+}
+
+/// Reads smaps, which costs as much as smaps_rollup. Nothing where it may not be read.
+pub(crate) fn marked_memory(pid: u32) -> MarkedMemory {
+    marked_in(&read(&format!("/proc/{pid}/smaps")).unwrap_or_default())
+}
+
+fn marked_in(smaps: &str) -> MarkedMemory {
+    let (mut sum, mut mapping) = (MarkedMemory::default(), MarkedMemory::default());
+    for line in smaps.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let kib = || value.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse::<u64>().ok());
+        let bytes = || kib().unwrap_or(0) * 1024;
+        match name {
+            "Anonymous" => mapping.anon = bytes(),
+            "AnonHugePages" => mapping.anon_huge = bytes(),
+            "Swap" => mapping.swap = bytes(),
+            // The last line of a mapping.
+            "VmFlags" => {
+                if value.split_whitespace().any(|flag| ["dc", "wf"].contains(&flag)) {
+                    sum.anon += mapping.anon;
+                    sum.anon_huge += mapping.anon_huge;
+                    sum.swap += mapping.swap;
+                }
+                mapping = MarkedMemory::default();
+            }
+            _ => {}
+        }
+    }
+    sum
+}
+
 /// The number of a process's threads.
 pub(crate) fn threads_of(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(17)?.parse().ok()
@@ -331,6 +371,20 @@ mod tests {
         assert!(program_of(pid).is_some(), "a zombie is still there");
         child.wait().expect("it ended");
         assert!(!runs(pid));
+    }
+
+    #[test]
+    fn memory_that_no_child_gets_is_told_by_its_flags() {
+        const SMAPS: &str = "\
+7f00-7f10 rw-p 00000000 00:00 0 \n\
+Anonymous:           200 kB\nAnonHugePages:       0 kB\nSwap:  4 kB\nVmFlags: rd wr mr mw me dc ac \n\
+7f20-7f30 rw-p 00000000 00:00 0 \n\
+Anonymous:          1000 kB\nAnonHugePages:       8 kB\nSwap:  0 kB\nVmFlags: rd wr mr mw me ac sd \n\
+7f40-7f50 rw-p 00000000 00:00 0 \n\
+Anonymous:          4096 kB\nAnonHugePages:    2048 kB\nSwap:  0 kB\nVmFlags: rd wr wf \n";
+        let expected = MarkedMemory { anon: 4296 << 10, anon_huge: 2 << 20, swap: 4 << 10 };
+        assert_eq!(marked_in(SMAPS), expected);
+        assert_eq!(marked_in(""), MarkedMemory::default());
     }
 
     #[test]
