@@ -81,6 +81,9 @@ pub struct Spec {
     pub time: Option<Duration>,
     /// Seed of the order and of the intervals.
     pub seed: u64,
+    /// Called before each start: [`Command`] gives its child the default action of SIGPIPE,
+    /// whatever this process has inherited.
+    pub hand_on: fn(&mut Command),
 }
 
 /// How the command is run.
@@ -248,7 +251,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
         plain,
         records,
         outputs,
-        watcher: Watcher::new().map_err(Error::io("wait for signals"))?,
+        watcher: Watcher::new(spec.hand_on).map_err(Error::io("wait for signals"))?,
         ends: [Vec::new(), Vec::new()],
         reports: Vec::new(),
         left: Vec::new(),

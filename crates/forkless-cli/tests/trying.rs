@@ -307,6 +307,25 @@ fn the_command_blocks_and_ignores_no_signal_that_its_user_does_not() {
     );
 }
 
+/// Regression: the command had SIGPIPE's default action where its user has it ignored, as a systemd
+/// unit does.
+#[test]
+fn the_command_ignores_sigpipe_where_its_user_does() {
+    let scratch = Scratch::new("try-sigpipe");
+    let line = r#"trap '' PIPE; exec "$@""#;
+    let mut trial = Command::new("sh");
+    trial.args(["-c", line, "sh", env!("CARGO_BIN_EXE_forkless"), "try"]).stdin(Stdio::null());
+    trial.env("FORKLESS_LIBRARY", &*library::LIBRARY).env("TMPDIR", scratch.0.join("tmp"));
+    trial.args(["--runs", "1", "--prepare", "grep SigIgn /proc/self/status", "--show-output", "--"]);
+    let said = said(&trial.args(["grep", "SigIgn", "/proc/self/status"]).output().unwrap());
+    let sets: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("SigIgn:\t")).collect();
+    assert_eq!(sets.len(), 8, "two rounds, each run prepared: {said}");
+    for set in sets {
+        let set = u64::from_str_radix(set, 16).unwrap();
+        assert_ne!(set & 1 << (libc::SIGPIPE - 1), 0, "{said}");
+    }
+}
+
 #[test]
 fn what_is_compared_lies_in_the_temporary_directory_alone() {
     let scratch = Scratch::new("try-temporary");

@@ -1,6 +1,5 @@
 //! The command that a watch starts, and the time that it runs.
 
-use std::ffi::OsString;
 use std::process::{Child, Command};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::error::WatchError;
+use crate::target::WatchedCommand;
 
 /// A command that was started. It stays unreaped at its end, so that /proc still knows it.
 #[derive(Debug)]
@@ -22,11 +22,14 @@ pub(crate) struct Started {
 
 impl Started {
     /// Starts the command. It inherits the standard streams.
-    pub(crate) fn start(argv: &[OsString]) -> Result<Self, WatchError> {
-        let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
+    pub(crate) fn start(watched: &WatchedCommand) -> Result<Self, WatchError> {
+        let (program, arguments) = watched.argv.split_first().ok_or(WatchError::EmptyCommand)?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        (watched.prepare)(&mut command);
         // Before the spawn: on a busy machine the command may have ended when it returns.
         let begin = Instant::now();
-        let child = Command::new(program).args(arguments).spawn().map_err(|source| WatchError::Command {
+        let child = command.spawn().map_err(|source| WatchError::Command {
             program: program.to_string_lossy().into_owned(),
             source,
         })?;

@@ -17,7 +17,7 @@ use crate::reach::Everywhere;
 use crate::remedy::StartedProgram;
 use crate::sampler::Sampler;
 use crate::summary::{self, StartSummary};
-use crate::target::WatchTarget;
+use crate::target::{WatchTarget, WatchedCommand};
 use crate::tier::Tier;
 use crate::timeline::{self, Timeline};
 use crate::watch::{Watch, WatchOptions};
@@ -166,7 +166,9 @@ impl Diagnosis {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
         let (command, program) = match &options.target {
-            WatchTarget::Command(argv) => (Some(StartedProgram::of_command(argv)), argv.first()),
+            WatchTarget::Command(WatchedCommand { argv, .. }) => {
+                (Some(StartedProgram::of_command(argv)), argv.first())
+            }
             _ => (None, None),
         };
         // Before the command runs: a short one has ended by the first poll otherwise, and its
@@ -390,7 +392,8 @@ mod tests {
     /// `sh -c` of three programs ran for 3.5 ms, and its shares were those of 116 ms.
     #[test]
     fn a_commands_watch_is_as_long_as_the_command() {
-        let mut diagnosis = sampled(WatchTarget::Command(vec!["true".into()])).expect("our own command");
+        let mut diagnosis =
+            sampled(WatchTarget::Command(WatchedCommand::new(["true"]))).expect("our own command");
         let until = Instant::now() + Duration::from_secs(60);
         while !diagnosis.command_ended() && Instant::now() < until {
             diagnosis.poll(Duration::from_millis(10)).expect("a look");
@@ -403,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_command_that_cannot_be_run_is_an_error() {
-        let refused = sampled(WatchTarget::Command(vec!["/nonexistent".into()]));
+        let refused = sampled(WatchTarget::Command(WatchedCommand::new(["/nonexistent"])));
         assert!(matches!(refused, Err(WatchError::Command { .. })));
         assert!(
             !WatchError::EmptyCommand.is_missing_facility() && WatchError::LockedDown.is_missing_facility()

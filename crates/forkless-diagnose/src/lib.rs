@@ -64,7 +64,7 @@ pub use remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 pub use repair::{RepairError, RepairOptions, RepairReport, probe_repair, repair};
 pub use stack::{Frame, Sighting, Unwinder};
 pub use summary::{StartSummary, StarterSummary};
-pub use target::{ResolvedTarget, WatchTarget};
+pub use target::{ResolvedTarget, WatchTarget, WatchedCommand};
 pub use tier::Tier;
 pub use timeline::{SeenCreation, Timeline, TimelineColumn};
 pub use watch::{Watch, WatchOptions};

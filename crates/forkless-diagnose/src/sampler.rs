@@ -80,8 +80,8 @@ impl Sampler {
         }
         // The command starts only now: all its children are new, even those made before the first
         // look.
-        if let Some(argv) = &target.command {
-            let command = Started::start(argv)?;
+        if let Some(command) = &target.command {
+            let command = Started::start(command)?;
             sampler.watched.push(command.child.id());
             sampler.command = Some(command);
         }
@@ -248,10 +248,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
-    use crate::target::WatchTarget;
+    use crate::target::{WatchTarget, WatchedCommand};
 
     #[test]
     fn a_process_shares_memory_with_itself() {
@@ -265,7 +263,7 @@ mod tests {
     #[test]
     fn an_exec_of_the_same_file_is_told_from_a_fork() {
         let of = |line: &str| {
-            let command = ["sh", "-c", line].map(OsString::from).to_vec();
+            let command = WatchedCommand::new(["sh", "-c", line]);
             let target = ResolvedTarget {
                 command: Some(command),
                 ..WatchTarget::All.resolve().expect("all is there")
@@ -307,9 +305,7 @@ mod tests {
             cgroup: None,
             cgroup_directory: None,
             pids: Vec::new(),
-            command: Some(
-                ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.3; done"].map(OsString::from).to_vec(),
-            ),
+            command: Some(WatchedCommand::new(["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.3; done"])),
         };
         let mut sampler = Sampler::start(&target).expect("sh runs");
         let mut programs = Vec::new();

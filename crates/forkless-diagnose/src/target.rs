@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::WatchError;
 use crate::procfs;
 
 /// The processes to watch. Their children are watched too.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum WatchTarget {
     /// One process and the descendants it has and will have.
     Pid(u32),
@@ -18,17 +19,34 @@ pub enum WatchTarget {
     /// Every process in a cgroup of the unified hierarchy, or below it.
     Cgroup(PathBuf),
     /// A command that [`Watch::start`](crate::Watch::start) runs, and its descendants.
-    Command(Vec<OsString>),
+    Command(WatchedCommand),
+}
+
+/// A command to start and watch.
+#[derive(Debug, Clone)]
+pub struct WatchedCommand {
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
+    /// Called before the start: [`Command`] gives its child the default action of SIGPIPE, and
+    /// whatever Rust's runtime has opened in place of closed standard descriptors.
+    pub prepare: fn(&mut Command),
+}
+
+impl WatchedCommand {
+    /// A command that is started as [`Command`] does it.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self { argv: argv.into_iter().map(Into::into).collect(), prepare: |_| {} }
+    }
 }
 
 /// A target that exists on this machine, with the data that the tiers need to watch it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ResolvedTarget {
     pub(crate) all: bool,
     pub(crate) cgroup: Option<(u64, u32)>,
     pub(crate) cgroup_directory: Option<PathBuf>,
     pub(crate) pids: Vec<u32>,
-    pub(crate) command: Option<Vec<OsString>>,
+    pub(crate) command: Option<WatchedCommand>,
 }
 
 impl WatchTarget {
@@ -58,8 +76,8 @@ impl WatchTarget {
                 resolved.cgroup = Some((id, level));
                 resolved.cgroup_directory = Some(directory);
             }
-            Self::Command(argv) if argv.is_empty() => return Err(WatchError::EmptyCommand),
-            Self::Command(argv) => resolved.command = Some(argv.clone()),
+            Self::Command(command) if command.argv.is_empty() => return Err(WatchError::EmptyCommand),
+            Self::Command(command) => resolved.command = Some(command.clone()),
         }
         Ok(resolved)
     }

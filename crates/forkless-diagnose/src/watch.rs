@@ -5,7 +5,6 @@
 //! SIGKILL leaves nothing behind.
 
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 use std::process::Child;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use crate::ring::{
     RawRefusals, RawReturnAt, RawReturnKey, RawTotals, RingItem,
 };
 use crate::stack::ReturnAt;
-use crate::target::{ResolvedTarget, WatchTarget};
+use crate::target::{ResolvedTarget, WatchTarget, WatchedCommand};
 use crate::tier::Tier;
 use crate::{answering, map_batch};
 
@@ -175,8 +174,8 @@ impl Watch {
         if options.faults {
             watch.track_copies()?;
         }
-        if let Some(argv) = &target.command {
-            watch.command = Some(watch.run(argv)?);
+        if let Some(command) = &target.command {
+            watch.command = Some(watch.run(command)?);
         } else if let WatchTarget::Pid(pid) = options.target {
             // Add the children made between the first look at /proc and the attachment.
             let mut watched = open_watched(&mut watch.bpf)?;
@@ -189,11 +188,11 @@ impl Watch {
 
     /// Starts the command so that it is watched from its first instruction: while our own process
     /// is in the watched set, the kernel side adds each child that we create.
-    fn run(&mut self, argv: &[OsString]) -> Result<Started, WatchError> {
+    fn run(&mut self, command: &WatchedCommand) -> Result<Started, WatchError> {
         let own = std::process::id();
         let mut watched = open_watched(&mut self.bpf)?;
         watched.insert(own, 1, 0).map_err(map_error("watched"))?;
-        let command = Started::start(argv);
+        let command = Started::start(command);
         watched.remove(&own).map_err(map_error("watched"))?;
         command
     }
@@ -490,7 +489,7 @@ mod tests {
     #[ignore = "run by the test before it"]
     fn read_in_batches_and_one_by_one() {
         let line = "i=0; while [ $i -lt 700 ]; do (cd /nowhere 2>/dev/null); i=$((i + 1)); done";
-        let command = ["sh", "-c", line].map(OsString::from).to_vec();
+        let command = WatchedCommand::new(["sh", "-c", line]);
         let mut watch = match Watch::start(&WatchOptions::new(WatchTarget::Command(command))) {
             Ok(watch) => watch,
             Err(error) => return eprintln!("skipped: {error}"),

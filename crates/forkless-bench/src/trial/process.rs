@@ -82,6 +82,8 @@ pub(super) struct Watcher {
     is_stopped: Cell<bool>,
     /// Children that were there before: nothing of the trial's.
     spared: Vec<i32>,
+    /// See [`Spec::hand_on`](super::Spec::hand_on).
+    hand_on: fn(&mut Command),
 }
 
 /// What the watcher hears of.
@@ -96,7 +98,7 @@ enum Heard {
 }
 
 impl Watcher {
-    pub(super) fn new() -> io::Result<Watcher> {
+    pub(super) fn new(hand_on: fn(&mut Command)) -> io::Result<Watcher> {
         descendants::adopt();
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: fills the set in.
@@ -127,6 +129,7 @@ impl Watcher {
             actions_before: Vec::new(),
             is_stopped: Cell::new(false),
             spared,
+            hand_on,
         };
         for signal in stops {
             watcher.actions_before.push((signal, act(signal, &remembering(0))?));
@@ -137,6 +140,7 @@ impl Watcher {
     /// Starts a command, which inherits the mask of the calling thread. A signal that comes
     /// meanwhile is remembered.
     fn start(&self, mut command: Command) -> io::Result<Child> {
+        (self.hand_on)(&mut command);
         mask(libc::SIG_SETMASK, &self.mask_before)?;
         let child = command.spawn();
         mask(libc::SIG_BLOCK, &self.held)?;

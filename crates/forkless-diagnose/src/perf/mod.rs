@@ -139,10 +139,10 @@ impl PerfWatch {
             command_handle: None,
             sees,
         };
-        if let Some(argv) = &resolved.command {
+        if let Some(command) = &resolved.command {
             // Events of this thread are inherited by what it starts now; they begin to count at its
             // exec.
-            let command = Started::start(argv)?;
+            let command = Started::start(command)?;
             let pid = Pid::from_child(&command.child);
             watch.command_handle = pidfd_open(pid, PidfdFlags::empty()).ok();
             watch.command = Some(command);
@@ -346,11 +346,12 @@ impl PerfWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::WatchedCommand;
 
     /// A drained record was taken in only with the next record, or at the end of the wait.
     #[test]
     fn a_creation_is_handed_over_while_its_caller_lives() {
-        let command = ["sh", "-c", "/bin/true; sleep 1"].map(Into::into).to_vec();
+        let command = WatchedCommand::new(["sh", "-c", "/bin/true; sleep 1"]);
         let mut watch = match PerfWatch::start(&WatchTarget::Command(command)) {
             Ok(watch) => watch,
             Err(error) => return println!("skipped: {error}"),

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forkless_diagnose::{
-    CostModel, Diagnosis, Thresholds, Tier, Watch, WatchError, WatchOptions, WatchTarget, probe_tiers,
+    CostModel, Diagnosis, Thresholds, Tier, Watch, WatchError, WatchOptions, WatchTarget, WatchedCommand,
+    probe_tiers,
 };
 
 use crate::exit::{Exit, Missing, Usage};
@@ -176,7 +177,10 @@ impl Args {
             _ if self.all => WatchTarget::All,
             (Some(path), _) => WatchTarget::Cgroup(path.clone()),
             (None, Some(pid)) => WatchTarget::Pid(pid),
-            (None, None) => WatchTarget::Command(self.command.clone()),
+            (None, None) => {
+                let prepare = crate::inherited::hand_on;
+                WatchTarget::Command(WatchedCommand { argv: self.command.clone(), prepare })
+            }
         }
     }
 }

@@ -193,6 +193,7 @@ fn tried(args: &Args) -> Result<Trial, TrialError> {
         rounds: args.runs.map(|runs| runs as usize),
         time: args.time.or(args.runs.is_none().then_some(TIME)),
         seed: args.seed,
+        hand_on: crate::inherited::hand_on_signals,
     };
     // The bar would be drawn over the command's own output.
     let mut observer: Box<dyn Observer> =
