@@ -268,3 +268,37 @@ fn without_proc_that_is_what_is_missing() {
     }
     assert!(!Path::new(&scratch.0).join("data").exists());
 }
+
+/// Regression: `doctor -p` and `repair` took the number in one namespace and the memory in another.
+#[test]
+fn a_proc_of_another_pid_namespace_is_what_is_missing() {
+    let scratch = Scratch::new("complaints-foreign-proc");
+    // Its numbers for us are others, or we are not in it at all.
+    let inside = ["--pid", "--fork", "sh", "-c", "exec \"$@\""];
+    let outside = ["--mount", "sh", "-c", "unshare --pid --fork mount -t proc proc /proc && exec \"$@\""];
+    for way in [&inside[..], &outside] {
+        let may = Command::new("unshare").args(way).args(["sh", "true"]).output();
+        if !may.is_ok_and(|output| output.status.success()) {
+            println!("skipped: needs root and the right to make a pid namespace");
+            return;
+        }
+        for arguments in [
+            &["doctor", "--pid", "1"][..],
+            &["repair", "--pid", "1", "--dry-run"],
+            &["diagnose", "--pid", "1", "--duration", "0.1"],
+            // No number in that /proc.
+            &["diagnose", "--pid", "4194304", "--duration", "0.1"],
+            &["diagnose", "--all", "--duration", "0.1"],
+            &["diagnose", "--log", "--", "true"],
+            &["diagnose", "--tier", "procfs", "--", "true"],
+        ] {
+            let mut command = Command::new("timeout");
+            command.args(["600", "unshare"]).args(way).args(["sh", FORKLESS]).args(arguments);
+            let output = command.env("XDG_DATA_HOME", scratch.0.join("data")).output().unwrap();
+            let line = complaint(&output);
+            let said = "/proc shows the processes of another pid namespace";
+            assert!(line.contains(said), "{way:?} {arguments:?}: {line}");
+            assert_eq!(output.status.code(), Some(3), "{way:?} {arguments:?}: {line}");
+        }
+    }
+}

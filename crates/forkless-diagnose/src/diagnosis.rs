@@ -63,15 +63,13 @@ impl TierWatch {
                     let limits = watch.limits();
                     return Ok((Self::Bpf(Box::new(watch)), limits));
                 }
+                // No lower tier would help.
+                Err(WatchError::ForeignProc) => return Err(WatchError::ForeignProc),
                 Err(error) if error.is_missing_facility() && options.tier.is_none() => {
                     refused.push(TierProbe { tier: Tier::BpfTracepoints, refused: Some(error.to_string()) });
                 }
                 Err(error) => return Err(error),
             }
-        }
-        // Checked here, not in each tier: no lower tier would help.
-        if crate::procfs::is_foreign() {
-            return Err(WatchError::ForeignProc);
         }
         let own = matches!(options.target, WatchTarget::Pid(_) | WatchTarget::Command(_));
         if options.tier != Some(Tier::Procfs) {

@@ -3,6 +3,10 @@
 
 use std::path::PathBuf;
 
+/// The message of each `ForeignProc`.
+pub(crate) const FOREIGN_PROC: &str = "/proc shows the processes of another pid namespace; mount this one's: \
+    mount -t proc proc /proc, or unshare --mount-proc";
+
 /// Why a watch could not begin or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -50,9 +54,7 @@ pub enum WatchError {
         why: String,
     },
     /// /proc belongs to another pid namespace: its numbers mean other processes.
-    #[error(
-        "/proc shows the processes of another pid namespace; mount this one's: mount -t proc proc /proc, or unshare --mount-proc"
-    )]
+    #[error("{FOREIGN_PROC}")]
     ForeignProc,
     /// The tier asked for cannot do this.
     #[error("only BPF can list single creations, and /proc alone cannot watch the whole machine or a cgroup")]

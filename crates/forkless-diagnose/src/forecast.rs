@@ -7,6 +7,7 @@ use std::io;
 use serde::Serialize;
 
 use crate::creation::CallerMemory;
+use crate::error::FOREIGN_PROC;
 use crate::estimate::Estimate;
 use crate::invocation::{self, Invocation};
 use crate::model::CostModel;
@@ -80,6 +81,9 @@ pub enum ForecastError {
         /// The number asked for.
         pid: u32,
     },
+    /// /proc belongs to another pid namespace: its numbers mean other processes.
+    #[error("{FOREIGN_PROC}")]
+    ForeignProc,
     /// The prices could not be measured.
     #[error("cannot measure this machine's prices: {0}; free some memory, or raise the limit of processes")]
     Prices(io::Error),
@@ -92,6 +96,9 @@ impl ForkForecast {
     /// # Errors
     /// [`ForecastError`].
     pub fn of(pid: u32, installed: Result<(), String>) -> Result<Self, ForecastError> {
+        if procfs::is_foreign() {
+            return Err(ForecastError::ForeignProc);
+        }
         // Before the prices: a wrong number fails at once.
         Self::observe(pid, &CostModel::default(), Ok(()))?;
         let model = CostModel::calibrate().map_err(ForecastError::Prices)?;

@@ -34,7 +34,11 @@ pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
 /// Whether /proc shows another pid namespace than ours, as under unshare(1) without a mount of
 /// /proc. Its numbers then mean other processes. `false` if /proc is missing.
 pub(crate) fn is_foreign() -> bool {
-    fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() != std::process::id().to_string().as_str())
+    match fs::read_link("/proc/self") {
+        Ok(own) => own.as_os_str() != std::process::id().to_string().as_str(),
+        // The link leads nowhere in a namespace that we are not in (fs/proc/self.c).
+        Err(_) => fs::symlink_metadata("/proc/self").is_ok(),
+    }
 }
 
 /// A file of /proc as text. A process's name is any 15 bytes (prctl(2), PR_SET_NAME) and occurs in

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 
+use crate::error::FOREIGN_PROC;
 use crate::procfs::{self, PageKinds};
 
 /// include/uapi/asm-generic/mman-common.h. The libc crate has it for glibc alone.
@@ -95,6 +96,9 @@ pub enum RepairError {
         /// The pid asked for.
         pid: u32,
     },
+    /// /proc belongs to another pid namespace: its numbers mean other processes.
+    #[error("{FOREIGN_PROC}")]
+    ForeignProc,
     /// The kernel or the permissions do not allow it.
     #[error("cannot repair process {pid}: {what}: {source}; {hint}")]
     Refused {
@@ -112,7 +116,7 @@ pub enum RepairError {
 impl RepairError {
     /// Whether a privilege or a newer kernel is missing, rather than the process.
     pub fn is_missing_facility(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+        matches!(self, Self::ForeignProc | Self::Refused { .. })
     }
 }
 
@@ -174,6 +178,10 @@ pub fn repair(
     options: &RepairOptions,
     mut progress: impl FnMut(u64, u64) -> bool,
 ) -> Result<RepairReport, RepairError> {
+    // The number would be of one process, and the ranges of another.
+    if procfs::is_foreign() {
+        return Err(RepairError::ForeignProc);
+    }
     let pidfd = open(pid)?;
     let mut report = RepairReport::default();
     let refused = |what, source| RepairError::Refused {

@@ -53,9 +53,13 @@ impl WatchTarget {
     /// Looks the target up.
     ///
     /// # Errors
+    /// [`WatchError::ForeignProc`] if /proc is of another pid namespace,
     /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path
     /// is not a cgroup of the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
+        if procfs::is_foreign() {
+            return Err(WatchError::ForeignProc);
+        }
         let mut resolved = ResolvedTarget {
             all: false,
             cgroup: None,

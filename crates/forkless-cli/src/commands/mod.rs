@@ -24,12 +24,17 @@ pub(crate) mod sh;
 #[cfg(target_os = "linux")]
 pub(crate) mod trial;
 
-/// Fails where /proc is not mounted, as in a bare `chroot`. Without this check the missing files
-/// would look like a process that has ended, or like a refused permission.
+/// Fails where /proc is not mounted, as in a bare `chroot`, or does not know this process. Without
+/// this check the missing files would look like a process that has ended, or like a refused
+/// permission.
 #[cfg(target_os = "linux")]
 pub(crate) fn need_proc() -> anyhow::Result<()> {
     match std::fs::symlink_metadata("/proc/self/exe") {
         Ok(_) => Ok(()),
+        // A link that leads nowhere: this process has no number in that namespace.
+        Err(_) if std::fs::symlink_metadata("/proc/self").is_ok() => {
+            Err(Missing(forkless_diagnose::WatchError::ForeignProc.to_string()).into())
+        }
         Err(error) => {
             let remedy = "mount it (as root: mount -t proc proc /proc)";
             Err(Missing(format!("/proc is needed, and is not to be seen here ({error}): {remedy}")).into())

@@ -6,7 +6,7 @@ use forkless_diagnose::{Alternative, Estimate, ForecastError, ForkForecast};
 use serde::Serialize;
 
 use crate::commands::diagnose::{bytes, duration};
-use crate::exit::{Exit, Usage};
+use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
 #[derive(Serialize)]
@@ -21,6 +21,7 @@ pub(super) fn run(pid: u32, json: bool) -> anyhow::Result<Exit> {
             ForecastError::NoProcess { .. } | ForecastError::NoMemory { .. } => {
                 Usage(error.to_string()).into()
             }
+            ForecastError::ForeignProc => Missing(error.to_string()).into(),
             error => error.into(),
         }
     })?;
