@@ -29,7 +29,9 @@ pub enum OutputComparison {
 pub struct Difference {
     /// The line, from 1.
     pub line: u64,
-    /// What the first plain run wrote there, or `None` where its output had ended.
+    /// What the first plain run wrote there, or `None` where its output had ended. Of a long line
+    /// it is a part, from before the difference on, after `...`. The line's end is shown where it
+    /// is the difference.
     pub expected: Option<String>,
     /// What the other run wrote there.
     pub found: Option<String>,
@@ -96,6 +98,8 @@ fn rank(comparison: &OutputComparison) -> u8 {
 fn difference(expected: &Path, found: &Path) -> io::Result<Option<Difference>> {
     /// Bytes of a line that a message shows.
     const SHOWN: u64 = 80;
+    /// Bytes before the difference that it shows at least, where there are as many.
+    const BEFORE: u64 = 40;
     let open = |path: &Path| File::open(path).map(BufReader::new);
     let (mut a, mut b) = (open(expected)?, open(found)?);
     let (mut line, mut same, mut line_begins) = (1, 0, 0);
@@ -114,19 +118,30 @@ fn difference(expected: &Path, found: &Path) -> io::Result<Option<Difference>> {
             if x.is_empty() && y.is_empty() {
                 return Ok(None);
             }
+            let is_near = same - line_begins < SHOWN - BEFORE;
+            let from = if is_near { line_begins } else { same - BEFORE };
             let shown = |path: &Path| -> io::Result<Option<String>> {
                 let mut file = File::open(path)?;
-                io::Seek::seek(&mut file, io::SeekFrom::Start(line_begins))?;
+                io::Seek::seek(&mut file, io::SeekFrom::Start(from))?;
                 let mut bytes = Vec::new();
                 file.take(SHOWN).read_to_end(&mut bytes)?;
-                let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-                Ok((!bytes.is_empty()).then(|| String::from_utf8_lossy(line).into_owned()))
+                let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+                let is_the_end = from + end as u64 == same;
+                bytes.truncate(if is_the_end { end + 1 } else { end });
+                let begin = if is_near { "" } else { "..." };
+                Ok((!bytes.is_empty()).then(|| begin.to_owned() + &readable(&bytes)))
             };
             return Ok(Some(Difference { line, expected: shown(expected)?, found: shown(found)? }));
         }
         a.consume(length);
         b.consume(length);
     }
+}
+
+/// Bytes as text. Two that are no UTF-8 must not look alike.
+fn readable(bytes: &[u8]) -> String {
+    let chunks = bytes.utf8_chunks();
+    chunks.map(|chunk| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii())).collect()
 }
 
 #[cfg(test)]
@@ -162,7 +177,13 @@ mod tests {
         differs(b"a\nb\nc\n", b"a\nx\nc\n", 2, text("b"), text("x"));
         differs(b"a\n", b"a\nmore\n", 2, None, text("more"));
         differs(b"one", b"on", 1, text("one"), text("on"));
-        differs(b"\xff\n", b"\xfe\n", 1, text("\u{fffd}"), text("\u{fffd}"));
+        // Two strings that look alike tell nothing.
+        differs(b"one\n", b"one", 1, text("one\n"), text("one"));
+        differs(b"a\n\n", b"a\nb\n", 2, text("\n"), text("b"));
+        differs(b"\xff\n", b"\xfe\n", 1, text("\\xff"), text("\\xfe"));
+        let far = |end: &str| format!("{}{end}", "0123456789".repeat(9));
+        let part = |end: &str| Some(format!("...{}{end}", "0123456789".repeat(4)));
+        differs(far("a\n").as_bytes(), far("b").as_bytes(), 1, part("a"), part("b"));
         // Past a buffer.
         let long = [b"0123456789abcde\n".repeat(2000), b"end".to_vec()].concat();
         let other = [&long[..], b"!"].concat();
