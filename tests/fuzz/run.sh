@@ -58,7 +58,7 @@ seed() { # TARGET
 		;;
 	maps)
 		{ printf '\100'; cat /proc/self/maps; } >"$corpus/seed-maps"
-		printf '\1001000-3000 rw-s 00000000 00:0f 77 /[ai] (deleted)\n' >"$corpus/seed-ring"
+		printf '\1001000-3000 rw-s 00000000 00:0f 77 /[aix] (deleted)\n' >"$corpus/seed-ring"
 		;;
 	options) printf 'fork=exact,min=8388608,limit=50,sh=7:8:9,filters=0,record=/tmp/r' >"$corpus/seed-1" ;;
 	noshell_split) printf "ls 'a b'  c\"d e\"f" >"$corpus/seed-1" ;;
