@@ -11,7 +11,7 @@
 enum { PATH_BYTES = 128, ARGV_BYTES = 384, STACK_BYTES = 8192 };
 
 /* record kinds in the ring */
-enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3, KIND_REFUSED = 4 };
+enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3, KIND_REFUSED = 4, KIND_CALLER = 5 };
 
 /* creation.state */
 enum {
@@ -116,6 +116,14 @@ struct stack {
 	u32 tid;
 	u32 class;
 	u8 top[STACK_BYTES];
+};
+
+/* A creation that is about to be made: what its caller's interpreter runs is to be read now. */
+struct caller {
+	u32 kind;
+	u32 tgid;
+	u64 sp;
+	u64 stands_for; /* creations of its place, this one included */
 };
 
 /*

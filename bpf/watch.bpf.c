@@ -36,8 +36,9 @@ HIDDEN_CONST u32 sees_parents = 1;
 
 /* Places that make fewer pages private have no stack. */
 #define EROSION_FROM 8
-/* Of `stack_rate`. */
-#define RATES 3
+/* Each has `stacks_per_second` on each CPU: the many starts of a script leave no room for its
+ * workers' pages otherwise. */
+enum { RATE_CREATIONS, RATE_PAGES, RATE_CALLS, RATE_CALLERS, RATES };
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
@@ -222,7 +223,7 @@ struct {
 	MAP_UINT(max_entries, RATES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct rate);
-} stack_rate SEC(".maps");
+} rates SEC(".maps");
 
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
@@ -259,15 +260,11 @@ INLINE int is_watched(u32 tgid)
 
 /* ---- stacks ---------------------------------------------------------------- */
 
-/*
- * A stack costs 2-4 us and the user side's unwinding more. Each CPU has a rate for creations, for
- * eroded pages and for other calls: the many starts of a script leave no room for its workers'
- * pages otherwise.
- */
-INLINE int stack_allowed(u64 now, u32 class)
+/* A stack costs 2-4 us and the user side's unwinding more; a reading of a caller's lines costs the
+ * user side some 300 us. */
+INLINE int has_room(u32 rate, u64 now)
 {
-	u32 of = class == CLASS_CREATION ? 0 : class == CLASS_EROSION ? 1 : 2;
-	struct rate *r = bpf_map_lookup_elem(&stack_rate, &of);
+	struct rate *r = bpf_map_lookup_elem(&rates, &rate);
 	u64 second = now >> 30;
 
 	if (!r)
@@ -292,7 +289,7 @@ static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 f
 
 	if (!site)
 		return 0;
-	if (!stack_allowed(now, class)) {
+	if (!has_room(class == CLASS_CREATION ? RATE_CREATIONS : class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS, now)) {
 		/* eroded() asks again at each page: that would be counted thousands of times. */
 		if (class != CLASS_EROSION)
 			COUNT(stacks_skipped);
@@ -320,6 +317,38 @@ static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 f
 	/* Wake the reader: the process may be gone by the next regular poll, and its
 	 * maps with it. */
 	bpf_ringbuf_submit(s, RINGBUF_FORCE_WAKEUP);
+	return 0;
+}
+
+/*
+ * Has the caller's lines read of the first 64 creations of a place, then of 32 to 64 each time that
+ * their number doubles. They are drawn at random: of two lines that take turns, every second
+ * creation is one line's.
+ */
+static __attribute__((noinline)) int send_caller(u64 count, u64 sp)
+{
+	u64 now = bpf_ktime_get_ns();
+	u64 others = count >> 6;
+	struct caller *c;
+
+	others |= others >> 1;
+	others |= others >> 2;
+	others |= others >> 4;
+	others |= others >> 8;
+	others |= others >> 16;
+	if ((bpf_get_prandom_u32() & others) || !has_room(RATE_CALLERS, now))
+		return 0;
+	c = bpf_ringbuf_reserve(&ring, sizeof(*c), 0);
+	if (!c) {
+		COUNT(ring_full);
+		return 0;
+	}
+	c->kind = KIND_CALLER;
+	c->tgid = bpf_get_current_pid_tgid() >> 32;
+	c->sp = sp;
+	c->stands_for = others + 1;
+	/* At once: the caller stands still only while it waits for its child. */
+	bpf_ringbuf_submit(c, RINGBUF_FORCE_WAKEUP);
 	return 0;
 }
 
@@ -374,6 +403,7 @@ INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
 		skipped = send_stack(site, sp, fp, lr, CLASS_CREATION);
+	send_caller(count, sp);
 	/* Without room for its stack the call is not counted, and the next one is in its place:
 	 * beside many short programs a place would have no stack until its count has doubled. */
 	count -= skipped;

@@ -4,7 +4,7 @@
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::program::KnownProgram;
 use crate::refusal::RefusedCreation;
-use crate::ring::{self, NR_EROSION, RawCall, RawCallKey, RawProgram, RawStackHead};
+use crate::ring::{self, NR_EROSION, RawCall, RawCallKey, RawCaller, RawProgram, RawStackHead};
 
 /// One report of a watch.
 #[derive(Debug)]
@@ -14,10 +14,27 @@ pub enum Event {
     Created(Box<Creation>),
     /// The top of the stack at a system call.
     Stack(StackTop),
+    /// The caller of a creation that is about to be made.
+    Caller(CreatingThread),
     /// The program that a creating process is, before its first creation is reported.
     Program(SeenProgram),
     /// A creation that the kernel has refused. Of many at one place only some are reported.
     Refused(Box<RefusedCreation>),
+}
+
+/// A thread that creates a process. What its interpreter runs can be read while it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreatingThread {
+    pub(crate) pid: u32,
+    pub(crate) stack_pointer: u64,
+    /// The creations of its place that this one stands for: only some are reported.
+    pub(crate) stands_for: u64,
+}
+
+impl CreatingThread {
+    pub(crate) fn from_raw(raw: &RawCaller) -> Self {
+        Self { pid: raw.tgid, stack_pointer: raw.sp, stands_for: raw.stands_for }
+    }
 }
 
 /// A program as it was at a fork.

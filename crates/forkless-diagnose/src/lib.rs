@@ -45,12 +45,12 @@ mod tier;
 mod timeline;
 mod watch;
 
-pub use collect::Outcome;
+pub use collect::{LineShare, Outcome};
 pub use creation::{CallerMemory, ChildEnd, CloneFlags, CreatingCall, Creation, CreationKind, Place};
 pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
 pub use error::{CAPABILITIES, WatchError};
 pub use estimate::Estimate;
-pub use event::{Event, SeenProgram, StackTop, Totals};
+pub use event::{CreatingThread, Event, SeenProgram, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use forecast::{Alternative, ForecastError, ForkForecast};
 pub use model::{CostModel, ForkProbe, probe_fork};
@@ -73,7 +73,7 @@ pub use watch::{Watch, WatchOptions};
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing {
     use crate::creation::Creation;
-    use crate::event::{SeenProgram, StackTop};
+    use crate::event::{CreatingThread, SeenProgram, StackTop};
     use crate::ring::{LENGTHS, RingItem};
 
     /// Reads bytes as a record of each kind there is, cut or filled up to its length. Returns for
@@ -89,6 +89,7 @@ pub mod fuzzing {
                     RingItem::Program(raw) => drop(SeenProgram::from_raw(&raw)),
                     // Nothing in it is a length or an offset, and /proc is slow.
                     RingItem::Refused(_) => {}
+                    RingItem::Caller(raw) => drop(CreatingThread::from_raw(&raw)),
                     RingItem::Stack(head, top) => drop(StackTop::new(&head, top)),
                 })
                 .is_some()

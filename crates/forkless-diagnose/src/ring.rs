@@ -16,6 +16,7 @@ const KIND_CREATION: u32 = 1;
 const KIND_STACK: u32 = 2;
 const KIND_PROGRAM: u32 = 3;
 const KIND_REFUSED: u32 = 4;
+const KIND_CALLER: u32 = 5;
 
 pub(crate) const STATE_RETURNED: u32 = 1;
 
@@ -130,6 +131,15 @@ pub(crate) struct RawStackHead {
     pub(crate) lr: u64,
     pub(crate) tid: u32,
     pub(crate) class: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawCaller {
+    pub(crate) kind: u32,
+    pub(crate) tgid: u32,
+    pub(crate) sp: u64,
+    pub(crate) stands_for: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -259,14 +269,17 @@ unsafe impl aya::Pod for RawRefusalKey {}
 unsafe impl aya::Pod for RawRefusals {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawRefused {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawCaller {}
 
 /// The kinds of ring records, and their lengths.
 #[cfg(any(fuzzing, test))]
-pub(crate) const LENGTHS: [(u32, usize); 4] = [
+pub(crate) const LENGTHS: [(u32, usize); 5] = [
     (KIND_CREATION, size_of::<RawCreation>()),
     (KIND_STACK, size_of::<RawStackHead>() + STACK_BYTES),
     (KIND_PROGRAM, size_of::<RawProgram>()),
     (KIND_REFUSED, size_of::<RawRefused>()),
+    (KIND_CALLER, size_of::<RawCaller>()),
 ];
 
 /// One item of the ring.
@@ -276,6 +289,7 @@ pub(crate) enum RingItem<'a> {
     Stack(RawStackHead, &'a [u8]),
     Program(Box<RawProgram>),
     Refused(Box<RawRefused>),
+    Caller(RawCaller),
 }
 
 fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
@@ -297,6 +311,7 @@ impl<'a> RingItem<'a> {
             KIND_REFUSED if bytes.len() == size_of::<RawRefused>() => {
                 Some(RingItem::Refused(Box::new(read(bytes)?)))
             }
+            KIND_CALLER if bytes.len() == size_of::<RawCaller>() => Some(RingItem::Caller(read(bytes)?)),
             KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
                 let head: RawStackHead = read(bytes)?;
                 let top = &bytes[size_of::<RawStackHead>()..];
@@ -362,6 +377,7 @@ mod tests {
             8 + 8 * 8 + 32 + 11 * 8 + 14 * 4 + 2 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
+        assert_eq!(size_of::<RawCaller>(), 24);
         assert_eq!(size_of::<RawCallKey>(), 24);
         assert_eq!(size_of::<RawRefusalKey>(), 32 + 8);
         assert_eq!(size_of::<RawRefused>(), 8 + 40 + 7 * 8 + 8 + 16);

@@ -16,7 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::command::Started;
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::error::WatchError;
-use crate::event::{BlockReads, CallCount, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals};
+use crate::event::{
+    BlockReads, CallCount, CreatingThread, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals,
+};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::{
@@ -310,6 +312,7 @@ impl Watch {
                 Some(RingItem::Refused(raw)) => {
                     sink(Event::Refused(Box::new(RefusedCreation::from_raw(&raw))))
                 }
+                Some(RingItem::Caller(raw)) => sink(Event::Caller(CreatingThread::from_raw(&raw))),
                 Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }

@@ -16,10 +16,9 @@ use forkless_frames::{Language, Limits, Reader};
 use super::origins::OriginKey;
 use super::stood::Stood;
 use crate::creation::{Creation, ProgramKey};
-use crate::event::StackTop;
+use crate::event::CreatingThread;
 use crate::procfs;
 use crate::refusal::{RefusalKey, RefusedCreation};
-use crate::ring::CLASS_CREATION;
 use crate::shell::Fate;
 use crate::stack::Frame;
 
@@ -69,12 +68,14 @@ pub(super) struct Read {
     pub(super) frames: Vec<Frame>,
     /// The language's library waits for the child's end in an event loop of its own.
     pub(super) in_own_loop: bool,
+    /// The creations of its place that it stands for: only some callers are read.
+    pub(super) stands_for: u64,
 }
 
 impl Read {
-    fn of(frames: Vec<forkless_frames::Frame>) -> Self {
+    fn of(frames: Vec<forkless_frames::Frame>, stands_for: u64) -> Self {
         let in_own_loop = frames.iter().any(|frame| waits_in_own_loop(&frame.function, &frame.file));
-        Self { frames: of_the_user(frames), in_own_loop }
+        Self { frames: of_the_user(frames), in_own_loop, stands_for }
     }
 }
 
@@ -101,16 +102,13 @@ pub(super) enum Whose {
 
 impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
-    pub(super) fn look(&mut self, stack: &StackTop) {
-        if stack.class != CLASS_CREATION {
-            return;
-        }
+    pub(super) fn look(&mut self, caller: CreatingThread) {
         if let Some(reading) = self.reading() {
-            reading.ask(Request::Creation { caller: stack.site.pid, stack_pointer: stack.sp });
+            reading.ask(Request::Creation(caller));
             if self.asked.len() >= MAX_CHILDREN {
                 self.asked.clear();
             }
-            self.asked.insert(stack.site.pid);
+            self.asked.insert(caller.pid);
         }
     }
 
@@ -189,7 +187,7 @@ fn make_room<T>(children: &mut HashMap<u32, T>) {
 /// Whose lines are to be read.
 #[derive(Debug, Clone, Copy)]
 enum Request {
-    Creation { caller: u32, stack_pointer: u64 },
+    Creation(CreatingThread),
     Refusal { key: RefusalKey, thread: u32 },
 }
 
@@ -253,40 +251,49 @@ type Program = (u32, u64, u64, u64);
 #[derive(Default)]
 struct Readers {
     known: HashMap<Program, Option<Reader>>,
+    budget: Budget,
+}
+
+/// The readings of the present second.
+#[derive(Default)]
+struct Budget {
     second: Option<Instant>,
     readings: u32,
 }
 
 impl Readers {
     fn read(&mut self, request: Request) -> Option<Answer> {
-        if !self.may_read() {
-            return None;
-        }
         let caller = match request {
-            Request::Creation { caller, .. } => caller,
+            Request::Creation(caller) => caller.pid,
             Request::Refusal { key, .. } => key.site.pid,
         };
-        let reader = self.reader_of(caller)?;
+        let reader = reader_of(&mut self.known, caller)?;
+        // Programs without an interpreter are asked for as well, and have no part in it.
+        if !self.budget.has_room() {
+            return None;
+        }
         let answer = match request {
-            Request::Creation { stack_pointer, .. } => read(reader, caller, stack_pointer)
-                .map(|(child, frames)| Answer::Read { child, read: Read::of(frames) }),
+            Request::Creation(CreatingThread { stack_pointer, stands_for, .. }) => {
+                read(reader, caller, stack_pointer)
+                    .map(|(child, frames)| Answer::Read { child, read: Read::of(frames, stands_for) })
+            }
             Request::Refusal { key, thread } => read_while_it_waits(reader, caller, thread)
-                .map(|frames| Answer::Refused { key, read: Read::of(frames) }),
+                .map(|frames| Answer::Refused { key, read: Read::of(frames, 1) }),
         };
         Some(answer.unwrap_or_else(|why| Answer::Unread { caller, language: reader.language(), why }))
     }
+}
 
-    fn reader_of(&mut self, caller: u32) -> Option<&Reader> {
-        let program = program(caller)?;
-        if self.known.len() >= MAX_READERS && !self.known.contains_key(&program) {
-            self.known.clear();
-        }
-        let reader =
-            self.known.entry(program).or_insert_with(|| Some(Reader::new(caller)?.with_limits(LIMITS)));
-        reader.as_ref()
+fn reader_of(known: &mut HashMap<Program, Option<Reader>>, caller: u32) -> Option<&Reader> {
+    let program = program(caller)?;
+    if known.len() >= MAX_READERS && !known.contains_key(&program) {
+        known.clear();
     }
+    known.entry(program).or_insert_with(|| Some(Reader::new(caller)?.with_limits(LIMITS))).as_ref()
+}
 
-    fn may_read(&mut self) -> bool {
+impl Budget {
+    fn has_room(&mut self) -> bool {
         if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
             self.second = Some(Instant::now());
             self.readings = 0;
@@ -485,11 +492,12 @@ mod tests {
     #[test]
     fn a_wait_in_a_loop_of_the_librarys_own_is_told_by_its_frames() {
         let node = |function| vec![frame(function, "node:child_process"), frame("start", "/srv/app.js")];
-        let read = Read::of(node("execFileSync"));
+        let of = |frames| Read::of(frames, 1);
+        let read = of(node("execFileSync"));
         assert!(read.in_own_loop);
         assert_eq!(read.frames, [Frame::from(frame("start", "/srv/app.js"))]);
-        assert!(!Read::of(node("execFile")).in_own_loop);
-        assert!(!Read::of(vec![frame("startSync", "/srv/child_process.js")]).in_own_loop, "the user's");
+        assert!(!of(node("execFile")).in_own_loop);
+        assert!(!of(vec![frame("startSync", "/srv/child_process.js")]).in_own_loop, "the user's");
     }
 
     #[test]
@@ -523,7 +531,7 @@ mod tests {
         let asked = HashSet::from([Creation::unseen().caller]);
         let mut lines = Lines { reading, asked, ..Lines::default() };
         let creation = |child| Creation { child, ..Creation::unseen() };
-        let read = |child| Answer::Read { child, read: Read::of(vec![frame("start", "/srv/app.py")]) };
+        let read = |child| Answer::Read { child, read: Read::of(vec![frame("start", "/srv/app.py")], 1) };
         assert!(lines.ended(&creation(1), None).is_empty());
         to_answer.send(read(1)).expect("it listens");
         to_answer.send(read(2)).expect("it listens");

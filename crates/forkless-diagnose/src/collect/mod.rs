@@ -30,6 +30,7 @@ pub(crate) use self::group::Group;
 pub use self::group::Outcome;
 use self::group::place_the_unplaced;
 pub(crate) use self::line_counts::LineCounts;
+pub use self::line_counts::LineShare;
 use self::lines::{Ended, Lines, Read, Whose};
 use self::loops::Loops;
 pub(crate) use self::loops::{Blocked, ReadLine};
@@ -238,6 +239,10 @@ impl Collected {
                 self.stack(stack);
                 false
             }
+            Event::Caller(caller) => {
+                self.lines.look(caller);
+                false
+            }
             Event::Program(seen) => {
                 self.make_room_for_programs();
                 self.programs.seen(seen);
@@ -264,8 +269,6 @@ impl Collected {
     /// Does only the work that needs the living process: reads its maps and opens its files, and
     /// finds return addresses, for its next creations. Another thread reads symbols.
     fn stack(&mut self, stack: StackTop) {
-        // First of all: what the caller does next is not its creation.
-        self.lines.look(&stack);
         let program = stack.site.program();
         let creates = stack.class == CLASS_CREATION;
         let Some(sighting) = self.unwinder.meet(stack) else { return };
@@ -441,16 +444,16 @@ impl Collected {
                 }
             };
             let Ended { origin, shell, .. } = &ended;
-            self.origins.read(origin, &read.frames);
+            self.origins.read(origin, &read.frames, read.stands_for);
             self.loops.read(&ended, &read);
             if let Some(group) = shell.as_ref().and_then(|key| self.shells.get_mut(key)) {
-                group.read.add(&read.frames, 1);
+                group.read.add(&read.frames, read.stands_for);
             }
             if let Some(group) = self.groups.get_mut(&(origin.site, origin.outcome)) {
-                group.lines.add(&read.frames, 1);
+                group.lines.add(&read.frames, read.stands_for);
             }
             if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&origin.site) {
-                self.lines_at.entry(origin.site).or_default().add(&read.frames, 1);
+                self.lines_at.entry(origin.site).or_default().add(&read.frames, read.stands_for);
             }
         }
     }
@@ -781,7 +784,7 @@ mod tests {
                 thread: creation.caller_thread,
                 stood: stood::Stood::of(&creation),
             };
-            let read = Read { frames: vec![frame(function)], in_own_loop };
+            let read = Read { frames: vec![frame(function)], in_own_loop, stands_for: 1 };
             collected.place_lines(vec![(Whose::Creation(ended), read)]);
         };
         (0..5).for_each(|_| create("/bin/true", "spawnOne", false));

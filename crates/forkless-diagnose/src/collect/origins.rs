@@ -68,9 +68,9 @@ impl Origins {
         self.by_place.insert(key, origin);
     }
 
-    pub(super) fn read(&mut self, key: &OriginKey, lines: &[Frame]) {
+    pub(super) fn read(&mut self, key: &OriginKey, lines: &[Frame], stands_for: u64) {
         if let Some(known) = self.by_place.get_mut(key) {
-            known.lines.add(lines, 1);
+            known.lines.add(lines, stands_for);
         }
     }
 

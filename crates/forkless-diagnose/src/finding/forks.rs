@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use super::{
     Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, interval, label,
-    lines_evidence, living, mib, place_in, time,
+    lines_evidence, living, mib, place_in, several, time,
 };
-use crate::collect::{Group, LineCounts, Outcome};
+use crate::collect::{Group, LineCounts, LineShare, Outcome};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::forecast::HUGE_ENOUGH;
@@ -30,12 +30,20 @@ struct Merged {
 }
 
 impl Merged {
-    /// The user's lines, if there are several, or why there is none.
+    /// The user's lines, if there are several.
+    fn lines(&self) -> Vec<LineShare> {
+        several(if self.is_read() { &self.group.lines } else { &self.sampled })
+    }
+
+    fn is_read(&self) -> bool {
+        !self.group.lines.stacks().is_empty()
+    }
+
+    /// The same as a fact, or why there is no line.
     fn lines_evidence(&self, context: &Context<'_>) -> Option<Evidence> {
-        if !self.group.lines.each().is_empty() {
-            return lines_evidence(&self.group.lines, "readings");
-        }
-        lines_evidence(&self.sampled, "samples").or_else(|| unread_evidence(context, &self.programs))
+        let by = if self.is_read() { "readings" } else { "samples" };
+        let unread = || unread_evidence(context, &self.programs).filter(|_| !self.is_read());
+        lines_evidence(&self.lines(), by).or_else(unread)
     }
 
     fn unplaced_evidence(&self) -> Option<Evidence> {
@@ -569,6 +577,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             context.per_second(count),
         ),
         call_site: merged.stack.clone(),
+        lines: merged.lines(),
         cost: Cost {
             caller_ns: Some(caller_ns),
             child_ns: Some(child_ns),
@@ -675,6 +684,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(call.mid)
         ),
         call_site: merged.stack.clone(),
+        lines: merged.lines(),
         cost: Cost {
             caller_ns: Some(caller_ns),
             child_ns: None,
@@ -836,7 +846,7 @@ mod tests {
             assert_eq!((one.group.count, one.programs.len()), (20, 2));
             assert_eq!(one.stack, [frame("start", Some(7)), frame("spawn", None)]);
             let said = one.lines_evidence(context).expect("two lines").value;
-            assert_eq!(said, "start (server:7) 8, start (server:8) 7");
+            assert_eq!(said, "start (server:7) 53 %, start (server:8) 47 %");
         });
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, evidence, first_stack, forks, label, lines_evidence, time};
+use super::{
+    Context, Cost, Finding, FindingKind, evidence, first_stack, forks, label, lines_evidence, several, time,
+};
 use crate::collect::{Blocked, LineCounts, ReadLine};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
@@ -167,6 +169,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let mut lines = LineCounts::default();
     blocked.read.iter().for_each(|line| lines.add(&line.frames, line.count));
+    let lines = several(&lines);
     list.extend(lines_evidence(&lines, "readings"));
     if !started.is_empty() {
         let all: Vec<String> = started.iter().map(|(name, times)| format!("{name} ({times})")).collect();
@@ -199,6 +202,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             context.per_second(count),
         ),
         call_site: stack.clone(),
+        lines,
         cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: list,
         reason: "The thread that waits for events creates processes itself: nothing that the loop serves goes on meanwhile.".to_owned(),

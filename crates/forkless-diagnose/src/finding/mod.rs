@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::collect::{Collected, Group, LineCounts, Outcome, Starters};
+use crate::collect::{Collected, Group, LineCounts, LineShare, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::model::{CostModel, Speculation};
@@ -137,6 +137,9 @@ pub struct Finding {
     pub processes: u64,
     /// The place's stack, innermost frame first; empty if it could not be read.
     pub call_site: Vec<Frame>,
+    /// The user's lines, the most frequent first, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<LineShare>,
     /// Number of occurrences.
     pub count: u64,
     /// Occurrences a second.
@@ -328,6 +331,7 @@ impl Context<'_> {
             pid: programs.first().map_or(0, |program| program.pid),
             processes: processes(programs).len() as u64,
             call_site: Vec::new(),
+            lines: Vec::new(),
             count,
             per_second: self.per_second(count),
             cost: Cost::default(),
@@ -478,11 +482,17 @@ pub(crate) fn evidence(what: &str, value: impl Into<String>) -> Evidence {
     Evidence { what: what.to_owned(), value: value.into() }
 }
 
-/// The user's lines, if there are several, by readings or by samples.
-fn lines_evidence(lines: &LineCounts, by: &str) -> Option<Evidence> {
-    let lines = lines.each();
-    let all = lines.iter().map(|(line, count)| format!("{line} {count}")).collect::<Vec<_>>();
-    (all.len() > 1).then(|| evidence(&format!("lines of the user's code, by {by}"), all.join(", ")))
+/// The user's lines, if there are several.
+fn several(lines: &LineCounts) -> Vec<LineShare> {
+    let lines = lines.shares();
+    if lines.len() > 1 { lines } else { Vec::new() }
+}
+
+/// The same as a fact, by readings or by samples.
+fn lines_evidence(lines: &[LineShare], by: &str) -> Option<Evidence> {
+    let each = |LineShare { place, share }: &LineShare| format!("{place} {:.0} %", share * 100.0);
+    let all = lines.iter().map(each).collect::<Vec<_>>();
+    (!all.is_empty()).then(|| evidence(&format!("lines of the user's code, by {by}"), all.join(", ")))
 }
 
 pub(crate) fn mib(bytes: f64) -> String {

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Finding, FindingKind, advice, evidence, interval, label, lines_evidence};
+use super::{
+    Context, Cost, Finding, FindingKind, advice, evidence, interval, label, lines_evidence, several,
+};
 use crate::collect::{LineCounts, ShellGroup};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
@@ -170,10 +172,12 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         ),
         evidence("the shell's own part of each", interval(saving_each)),
     ];
+    let read = several(&read);
     list.extend(lines_evidence(&read, "readings"));
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
         call_site: stack,
+        lines: read,
         cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: list,
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),

@@ -1,7 +1,7 @@
 //! Many short programs that a script, xargs, find or make starts one by one. Only starters with a
 //! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
 
-use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, time};
+use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
 use crate::collect::{LineCounts, Outcome, Starter};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
@@ -206,6 +206,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         list.push(evidence("of it the exec (measured)", time(exec)));
     }
     let (call_site, lines) = place(context, &process.name);
+    let lines = several(&lines);
     list.extend(lines_evidence(&lines, "readings"));
     Some(Finding {
         title: format!(
@@ -215,6 +216,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             names
         ),
         call_site,
+        lines,
         cost: Cost {
             caller_ns: Some(caller_ns),
             child_ns: Some(child_ns),

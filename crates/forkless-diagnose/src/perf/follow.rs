@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::record::{PerfRecord, PerfRecordKind, UserStack};
 use crate::creation::{CallerMemory, ChildEnd, CloneFlags, Creation, CreationKind, Place, ProgramKey};
-use crate::event::{CpuSamples, Event, SeenProgram, StackTop, Totals};
+use crate::event::{CpuSamples, CreatingThread, Event, SeenProgram, StackTop, Totals};
 use crate::procfs;
 use crate::program::KnownProgram;
 use crate::ring::CLASS_CREATION;
@@ -303,6 +303,8 @@ impl Follow {
         }
         if stack.ip != 0 && !stack.top.is_empty() {
             let UserStack { fp, lr, sp, top, .. } = stack;
+            // First of all: the caller does not wait long.
+            sink(Event::Caller(CreatingThread { pid: caller, stack_pointer: sp, stands_for: 1 }));
             sink(Event::Stack(StackTop { site, class: CLASS_CREATION, pages: 0, sp, fp, lr, top }));
         }
         site

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding, Tier};
+use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding, LineShare, Tier};
 
 use super::{EndReason, remedy};
 
@@ -190,9 +190,23 @@ fn print_evidence(out: &mut impl Write, f: &Finding) -> io::Result<()> {
     writeln!(out, "   because  {}", f.reason)
 }
 
-/// The place in the program, and its processes.
+/// The place in the program, and its processes. Where several lines matter, all of them with their
+/// shares.
 pub(super) fn at(f: &Finding) -> String {
-    let place = f.place().map(|frame| format!("{frame}, ")).unwrap_or_default();
+    /// A line that makes less does not matter.
+    const LEAST: f64 = 0.1;
+    /// As many lines have room.
+    const MOST: usize = 3;
+    let matter = f.lines.iter().filter(|line| line.share >= LEAST).count();
+    let place = if matter > 1 {
+        let shown = &f.lines[..matter.min(MOST)];
+        let others = 1.0 - shown.iter().map(|line| line.share).sum::<f64>();
+        let others = (others >= 0.005).then(|| format!("other lines {:.0} %, ", others * 100.0));
+        let each = |line: &LineShare| format!("{} {:.0} %, ", line.place, line.share * 100.0);
+        shown.iter().map(each).chain(others).collect()
+    } else {
+        f.place().map(|frame| format!("{frame}, ")).unwrap_or_default()
+    };
     let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
     format!("{place}{unread}{}", owner(f))
 }
