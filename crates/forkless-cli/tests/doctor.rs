@@ -3,8 +3,19 @@
 
 use std::process::Command;
 
+use library::LIBRARY;
+
+mod library;
+
+/// Whether the library is found would depend on what was built before.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
+    command.arg("doctor").args(arguments).env("FORKLESS_LIBRARY", &*LIBRARY);
+    command
+}
+
 fn doctor() -> serde_json::Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkless")).args(["doctor", "--json"]).output().unwrap();
+    let output = command(&["--json"]).output().unwrap();
     assert!(output.status.success());
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -38,7 +49,7 @@ fn every_section_is_there_and_every_facility_says_what_it_is_for() {
 }
 
 fn text(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkless")).arg("doctor").args(arguments).output().unwrap();
+    let output = command(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -91,8 +102,7 @@ fn a_process_is_told_what_its_forks_cost() {
     small.wait().unwrap();
     assert!(said.contains("under run   no change: it has less than 8 MiB of anonymous memory"), "{said}");
 
-    let gone =
-        Command::new(env!("CARGO_BIN_EXE_forkless")).args(["doctor", "-p", "8388608"]).output().unwrap();
+    let gone = command(&["-p", "8388608"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no process 8388608"));
 }
