@@ -10,11 +10,13 @@ use crate::creation::CallerMemory;
 use crate::error::FOREIGN_PROC;
 use crate::estimate::Estimate;
 use crate::invocation::{self, Invocation};
+use crate::mappings::Mapping;
 use crate::model::CostModel;
 use crate::procfs;
 use crate::program::ProcessName;
 use crate::reach::{Everywhere, Obstacle, Reach};
 use crate::remedy::StartedProgram;
+use crate::repair::{Plan, RepairOptions};
 
 /// Share of anonymous memory in huge pages above which nothing is gained.
 pub(crate) const HUGE_ENOUGH: f64 = 0.9;
@@ -100,26 +102,23 @@ impl ForkForecast {
             return Err(ForecastError::ForeignProc);
         }
         // Before the prices: a wrong number fails at once.
-        Self::observe(pid, &CostModel::default(), Ok(()))?;
+        look_at(pid)?;
         let model = CostModel::calibrate().map_err(ForecastError::Prices)?;
         Self::observe(pid, &model, installed)
     }
 
     fn observe(pid: u32, model: &CostModel, installed: Result<(), String>) -> Result<Self, ForecastError> {
-        let process = procfs::program_of(pid).ok_or(ForecastError::NoProcess { pid })?.name();
-        let memory = procfs::memory_of(pid);
-        if memory.resident() + memory.swap == 0 {
-            return Err(ForecastError::NoMemory { pid });
-        }
-        let kinds = procfs::page_kinds(pid);
-        let marked = procfs::marked_memory(pid);
+        let (process, memory) = look_at(pid)?;
+        let shape = Mapping::of(pid).ok().map(|mappings| Shape::of(pid, &mappings));
+        let kept = shape.as_ref().map_or(Kept::default(), |shape| shape.kept);
         let memory = CallerMemory {
-            anon: memory.anon.saturating_sub(marked.anon),
-            swap: memory.swap.saturating_sub(marked.swap),
+            anon: memory.anon.saturating_sub(kept.anon),
+            swap: memory.swap.saturating_sub(kept.swap),
             ..memory
         };
-        let huge = kinds.map_or(0, |kinds| kinds.anon_huge.saturating_sub(marked.anon_huge).min(memory.anon));
-        let (small_pages, huge_pages) = ((memory.anon - huge + memory.swap) / 4096, huge >> 21);
+        let huge = shape.as_ref().map(|shape| shape.anon_huge.min(memory.anon));
+        let small_pages = (memory.anon - huge.unwrap_or(0) + memory.swap) / 4096;
+        let huge_pages = huge.unwrap_or(0) >> 21;
         let program = StartedProgram {
             name: match &process.exe {
                 Some(exe) if !invocation::is_found_as(pid, &process.name) => exe.clone(),
@@ -127,20 +126,15 @@ impl ForkForecast {
             },
             invocation: Invocation::of(pid),
         };
-        let share = kinds.map_or(0.0, |kinds| kinds.huge_share());
-        let with_huge_pages = if share >= HUGE_ENOUGH {
-            Err(format!("{:.0} % of its memory is in huge pages already", share * 100.0))
-        } else if procfs::refuses_huge_pages(pid) {
-            Err("the program has turned transparent huge pages off for itself".to_owned())
-        } else if memory.anon < 2 << 20 {
-            Err("its memory would not fill one".to_owned())
-        } else if model.fork_per_huge_page.is_none() {
-            Err("none could be had here for a try".to_owned())
-        } else {
-            Ok(model.fork(memory.swap / 4096, memory.anon >> 21))
-        };
         let now = model.fork(small_pages, huge_pages);
         let gains = |cost: &Estimate| cost.mid < now.mid;
+        let with_huge_pages = match &shape {
+            None => Err("this user may not look at its memory; root may".to_owned()),
+            Some(shape) => with_huge_pages(pid, &memory, shape, model),
+        };
+        let with_huge_pages = with_huge_pages.and_then(|cost| {
+            gains(&cost).then_some(cost).ok_or_else(|| "its small pages cost no more".to_owned())
+        });
         let under_run = under_run(pid, memory.anon, model, installed)
             .and_then(|cost| gains(&cost).then_some(cost).ok_or_else(|| Obstacle::Cheap.to_string()));
         Ok(Self {
@@ -148,7 +142,7 @@ impl ForkForecast {
             pid,
             threads: procfs::threads_of(pid),
             anon: memory.anon,
-            anon_huge: kinds.map(|kinds| kinds.anon_huge),
+            anon_huge: huge,
             entries: small_pages + huge_pages,
             now,
             under_run: Alternative::of(under_run),
@@ -156,6 +150,80 @@ impl ForkForecast {
             program,
         })
     }
+}
+
+/// A process that could fork, and its memory.
+fn look_at(pid: u32) -> Result<(ProcessName, CallerMemory), ForecastError> {
+    let process = procfs::program_of(pid).ok_or(ForecastError::NoProcess { pid })?.name();
+    let memory = procfs::memory_of(pid);
+    if memory.resident() + memory.swap == 0 {
+        return Err(ForecastError::NoMemory { pid });
+    }
+    Ok((process, memory))
+}
+
+/// Memory that a fork does not copy, bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    anon: u64,
+    swap: u64,
+}
+
+/// What a process's mappings say about its forks.
+#[derive(Debug)]
+struct Shape {
+    kept: Kept,
+    /// Memory in huge pages that a fork copies, bytes.
+    anon_huge: u64,
+    /// What [`repair`](crate::repair()) would merge of what a fork copies. `None` if the pages may
+    /// not be looked at.
+    plan: Option<Plan>,
+}
+
+impl Shape {
+    fn of(pid: u32, mappings: &[Mapping]) -> Self {
+        let sum = |kept: bool, of: fn(&Mapping) -> u64| {
+            mappings.iter().filter(|mapping| mapping.is_kept == kept).map(of).sum()
+        };
+        let copied = mappings.iter().filter(|mapping| !mapping.is_kept);
+        Self {
+            kept: Kept { anon: sum(true, |one| one.anon), swap: sum(true, |one| one.swap) },
+            anon_huge: sum(false, |one| one.anon_huge),
+            plan: Plan::of_process(pid, copied, RepairOptions::default().populated).ok(),
+        }
+    }
+}
+
+/// A fork after a repair, or why that would change nothing.
+fn with_huge_pages(
+    pid: u32,
+    memory: &CallerMemory,
+    shape: &Shape,
+    model: &CostModel,
+) -> Result<Estimate, String> {
+    let share = if memory.anon == 0 { 0.0 } else { shape.anon_huge as f64 / memory.anon as f64 };
+    if share >= HUGE_ENOUGH {
+        return Err(format!("{:.0} % of its memory is in huge pages already", share * 100.0));
+    }
+    if procfs::refuses_huge_pages(pid) {
+        return Err("the program has turned transparent huge pages off for itself".to_owned());
+    }
+    let Some(plan) = &shape.plan else { return Err("its pages may not be looked at".to_owned()) };
+    if plan.bytes() == 0 {
+        let left = [
+            (plan.excluded, "the program keeps its memory out of them (MADV_NOHUGEPAGE)"),
+            (plan.sparse, "less than half of each would be in use"),
+            (plan.unfit, "its mappings are too small for one, or are of files"),
+        ];
+        let most = left.iter().max_by_key(|left| left.0).filter(|left| left.0 >= 2 << 20);
+        return Err(most.map_or("its memory would not fill one", |left| left.1).to_owned());
+    }
+    if model.fork_per_huge_page.is_none() {
+        return Err("none could be had here for a try".to_owned());
+    }
+    let small = (memory.anon.saturating_sub(plan.huge_already) / 4096).saturating_sub(plan.present);
+    let swapped = (memory.swap / 4096).saturating_sub(plan.swapped);
+    Ok(model.fork(small + swapped, (plan.bytes() + plan.huge_already) >> 21))
 }
 
 /// As the findings have it: the caller still pays for a speculation. The library's own rules decide

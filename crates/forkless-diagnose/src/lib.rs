@@ -21,6 +21,7 @@ mod forecast;
 mod invocation;
 mod load;
 mod map_batch;
+mod mappings;
 mod metrics;
 mod model;
 mod origin;

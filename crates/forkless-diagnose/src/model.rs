@@ -18,6 +18,8 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::estimate::{self, Estimate, REPETITIONS};
+use crate::mappings::Mapping;
+use crate::procfs;
 
 /// Prices in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -175,9 +177,7 @@ pub fn probe_fork(small: u64, huge: u64) -> io::Result<ForkProbe> {
 }
 
 fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(kib.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+    procfs::bytes_of(&procfs::read("/proc/meminfo")?, "MemAvailable")
 }
 
 /// Written anonymous memory of one page kind.
@@ -239,18 +239,9 @@ impl Block {
     /// Bytes in huge pages by the kernel's count. The kernel follows the advice only while it has
     /// free huge pages.
     fn huge_bytes(&self) -> usize {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-        let address = format!("{:x}-", self.start.addr());
-        let mut in_block = false;
-        for line in smaps.lines() {
-            if line.starts_with(&address) {
-                in_block = true;
-            } else if let Some(size) = line.strip_prefix("AnonHugePages:").filter(|_| in_block) {
-                let kib = size.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse::<usize>().ok());
-                return kib.unwrap_or(0) * 1024;
-            }
-        }
-        0
+        let mappings = Mapping::of(std::process::id()).unwrap_or_default();
+        let start = self.start.addr() as u64;
+        mappings.iter().find(|one| one.range.start == start).map_or(0, |one| one.anon_huge as usize)
     }
 }
 

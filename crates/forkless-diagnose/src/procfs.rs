@@ -47,6 +47,16 @@ pub(crate) fn read(path: &str) -> Option<String> {
     fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// An amount as files of /proc have it, `N kB`, in bytes.
+pub(crate) fn bytes(amount: &str) -> Option<u64> {
+    Some(amount.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The amount in the line `NAME: N kB` of such a file, in bytes.
+pub(crate) fn bytes_of(text: &str, name: &str) -> Option<u64> {
+    bytes(text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?)
+}
+
 /// The fields of /proc/PID/stat after the command name, which may hold blanks and parentheses
 /// itself.
 fn stat_fields(pid: u32) -> Option<Vec<String>> {
@@ -168,14 +178,7 @@ pub(crate) fn cgroup_roots() -> io::Result<Vec<PathBuf>> {
 /// The memory of a process as /proc/PID/status has it; nothing if it is gone.
 pub(crate) fn memory_of(pid: u32) -> CallerMemory {
     let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
-    let bytes = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix(" kB")?.trim().parse().ok()
-            })
-            .map_or(0, |kib: u64| kib * 1024)
-    };
+    let bytes = |name| bytes_of(&status, name).unwrap_or(0);
     CallerMemory {
         anon: bytes("RssAnon"),
         file: bytes("RssFile"),
@@ -207,67 +210,13 @@ impl PageKinds {
 /// Reads smaps_rollup, which walks the page tables under the target's mmap lock: milliseconds per
 /// GiB. Ask seldom.
 pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
-    read_page_kinds(pid).ok()
-}
-
-/// The same with the error: `ESRCH` for a process without memory.
-pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let bytes = |name: &str| {
-        rollup
-            .lines()
-            .filter_map(|line| {
-                let rest = line.strip_prefix(name)?.strip_prefix(':')?;
-                rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
-            })
-            .sum::<u64>()
-            * 1024
-    };
-    Ok(PageKinds {
+    let rollup = read(&format!("/proc/{pid}/smaps_rollup"))?;
+    let bytes = |name| bytes_of(&rollup, name).unwrap_or(0);
+    Some(PageKinds {
         anon: bytes("Anonymous"),
         anon_huge: bytes("AnonHugePages"),
         hugetlb: bytes("Private_Hugetlb") + bytes("Shared_Hugetlb"),
     })
-}
-
-/// Memory that a fork does not copy, since the program has marked it (`MADV_DONTFORK`,
-/// `MADV_WIPEONFORK`), in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct MarkedMemory {
-    pub(crate) anon: u64,
-    /// Its part in transparent huge pages.
-    pub(crate) anon_huge: u64,
-    pub(crate) swap: u64,
-}
-
-/// Reads smaps, which costs as much as smaps_rollup. Nothing where it may not be read.
-pub(crate) fn marked_memory(pid: u32) -> MarkedMemory {
-    marked_in(&read(&format!("/proc/{pid}/smaps")).unwrap_or_default())
-}
-
-fn marked_in(smaps: &str) -> MarkedMemory {
-    let (mut sum, mut mapping) = (MarkedMemory::default(), MarkedMemory::default());
-    for line in smaps.lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let kib = || value.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse::<u64>().ok());
-        let bytes = || kib().unwrap_or(0) * 1024;
-        match name {
-            "Anonymous" => mapping.anon = bytes(),
-            "AnonHugePages" => mapping.anon_huge = bytes(),
-            "Swap" => mapping.swap = bytes(),
-            // The last line of a mapping.
-            "VmFlags" => {
-                if value.split_whitespace().any(|flag| ["dc", "wf"].contains(&flag)) {
-                    sum.anon += mapping.anon;
-                    sum.anon_huge += mapping.anon_huge;
-                    sum.swap += mapping.swap;
-                }
-                mapping = MarkedMemory::default();
-            }
-            _ => {}
-        }
-    }
-    sum
 }
 
 /// The number of a process's threads.
@@ -378,17 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_no_child_gets_is_told_by_its_flags() {
-        const SMAPS: &str = "\
-7f00-7f10 rw-p 00000000 00:00 0 \n\
-Anonymous:           200 kB\nAnonHugePages:       0 kB\nSwap:  4 kB\nVmFlags: rd wr mr mw me dc ac \n\
-7f20-7f30 rw-p 00000000 00:00 0 \n\
-Anonymous:          1000 kB\nAnonHugePages:       8 kB\nSwap:  0 kB\nVmFlags: rd wr mr mw me ac sd \n\
-7f40-7f50 rw-p 00000000 00:00 0 \n\
-Anonymous:          4096 kB\nAnonHugePages:    2048 kB\nSwap:  0 kB\nVmFlags: rd wr wf \n";
-        let expected = MarkedMemory { anon: 4296 << 10, anon_huge: 2 << 20, swap: 4 << 10 };
-        assert_eq!(marked_in(SMAPS), expected);
-        assert_eq!(marked_in(""), MarkedMemory::default());
+    fn amounts_are_read_by_their_whole_name() {
+        let text = "MemTotalX: 3 kB\nMemTotal:  12 kB\nHugePages_Total:       0\n";
+        assert_eq!(bytes_of(text, "MemTotal"), Some(12 << 10));
+        assert_eq!((bytes_of(text, "HugePages_Total"), bytes_of("", "MemTotal")), (None, None));
     }
 
     #[test]

@@ -114,10 +114,11 @@ impl ReachedLimit {
             return Self::NamespaceEnded;
         }
         let meminfo = procfs::read("/proc/meminfo").unwrap_or_default();
+        let bytes = |name| procfs::bytes_of(&meminfo, name).unwrap_or(0);
         let wanted = raw.data_pages.saturating_mul(rustix::param::page_size() as u64);
         match number("/proc/sys/vm/overcommit_memory") {
             Some(2) => {
-                let (promised, limit) = (bytes(&meminfo, "Committed_AS"), bytes(&meminfo, "CommitLimit"));
+                let (promised, limit) = (bytes("Committed_AS"), bytes("CommitLimit"));
                 if promised.saturating_add(wanted) >= limit {
                     Self::Promised { wanted, limit }
                 } else {
@@ -125,7 +126,7 @@ impl ReachedLimit {
                 }
             }
             Some(0) => {
-                let limit = bytes(&meminfo, "MemTotal") + bytes(&meminfo, "SwapTotal");
+                let limit = bytes("MemTotal") + bytes("SwapTotal");
                 if wanted > limit { Self::Memory { wanted, limit } } else { Self::Unknown }
             }
             _ => Self::Unknown,
@@ -152,14 +153,6 @@ impl RefusedCreation {
 
 fn number(path: &str) -> Option<u64> {
     procfs::read(path)?.trim().parse().ok()
-}
-
-/// A field of /proc/meminfo, in bytes; 0 if it is missing.
-fn bytes(meminfo: &str, name: &str) -> u64 {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value
-        .and_then(|value| value.trim().strip_suffix(" kB")?.trim().parse().ok())
-        .map_or(0, |kib: u64| kib << 10)
 }
 
 /// Threads on the machine, the fourth field of /proc/loadavg.
@@ -297,8 +290,6 @@ mod tests {
     #[test]
     fn facts_of_proc_are_read() {
         assert!(threads_now().is_some_and(|count| count > 0));
-        assert_eq!(bytes("MemTotal:  12 kB\nMemTotalX: 3 kB\n", "MemTotal"), 12 << 10);
-        assert_eq!(bytes("", "MemTotal"), 0);
         // The root has no limit.
         let roots = pids_roots();
         if let Some(root) = roots.first() {

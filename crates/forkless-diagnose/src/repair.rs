@@ -12,7 +12,7 @@
 
 #![expect(unsafe_code, reason = "process_madvise has no safe wrapper")]
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -23,6 +23,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 
 use crate::error::FOREIGN_PROC;
+use crate::mappings::{self, Mapping};
 use crate::procfs::{self, PageKinds};
 
 /// include/uapi/asm-generic/mman-common.h. The libc crate has it for glibc alone.
@@ -66,6 +67,9 @@ pub struct RepairReport {
     pub excluded: u64,
     /// Bytes left out because too little of them is in use.
     pub sparse: u64,
+    /// Bytes left out because their mapping has no whole huge page, or is one of a file or of
+    /// memory that may not be written.
+    pub unfit: u64,
     /// Calls to the kernel.
     pub calls: u64,
     /// Bytes of the largest call.
@@ -190,14 +194,21 @@ pub fn repair(
         source,
         hint: "run as root or as its owner with CAP_SYS_PTRACE",
     };
-    report.before = procfs::read_page_kinds(pid).map_err(|error| match error.raw_os_error() {
-        // fs/proc/task_mmu.c, show_smaps_rollup: no mm.
-        Some(libc::ESRCH) => RepairError::NoMemory { pid },
-        _ => refused("its page kinds cannot be read", error),
-    })?;
+    let mappings = match Mapping::of(pid) {
+        Ok(mappings) if mappings.is_empty() => return Err(RepairError::NoMemory { pid }),
+        Ok(mappings) => mappings,
+        // It ended meanwhile.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+            return Err(RepairError::NoProcess { pid });
+        }
+        Err(error) => return Err(refused("its mappings cannot be read", error)),
+    };
+    report.before = mappings::page_kinds(&mappings);
     report.after = report.before;
-    let plan = plan(pid, options, &mut report).map_err(|e| refused("its mappings cannot be read", e))?;
-    report.asked = plan.iter().map(|range| range.end - range.start).sum();
+    let plan = Plan::of_process(pid, &mappings, options.populated)
+        .map_err(|error| refused("its pages cannot be looked at", error))?;
+    (report.excluded, report.sparse, report.unfit) = (plan.excluded, plan.sparse, plan.unfit);
+    report.asked = plan.bytes();
     if options.dry_run {
         return Ok(report);
     }
@@ -207,7 +218,7 @@ pub fn repair(
         let outcome = collapse(&pidfd, at, length);
         (outcome, begin.elapsed())
     };
-    let outcome = collapse_all(&plan, options, &mut report, &mut progress, call, std::thread::sleep);
+    let outcome = collapse_all(&plan.ranges, options, &mut report, &mut progress, call, std::thread::sleep);
     report.elapsed_ns = begin.elapsed().as_nanos() as u64;
     if let Err(source) = outcome {
         let hint = match source.raw_os_error() {
@@ -239,44 +250,109 @@ fn open(pid: u32) -> Result<OwnedFd, RepairError> {
     })
 }
 
-/// The ranges to ask for: whole huge pages of written private memory that is used enough.
-fn plan(pid: u32, options: &RepairOptions, report: &mut RepairReport) -> io::Result<Vec<Range<u64>>> {
-    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-    let mut plan: Vec<Range<u64>> = Vec::new();
-    for vma in Vma::all(&smaps) {
-        let aligned = vma.range.start.next_multiple_of(HUGE)..vma.range.end / HUGE * HUGE;
-        // Skip mappings that are all huge already, and those that are not anonymous.
-        if !vma.private_writable || aligned.is_empty() || vma.anon <= vma.anon_huge {
-            continue;
-        }
-        if vma.excluded {
-            report.excluded += vma.anon - vma.anon_huge;
-            continue;
-        }
-        for start in aligned.step_by(HUGE as usize) {
-            match populated(&pagemap, start)? {
-                0 => {}
-                pages if (pages as f64) < options.populated * (HUGE / PAGE) as f64 => {
-                    report.sparse += pages * PAGE
-                }
-                _ => match plan.last_mut() {
-                    Some(last) if last.end == start => last.end += HUGE,
-                    _ => plan.push(start..start + HUGE),
-                },
-            }
-        }
-    }
-    Ok(plan)
+/// What a repair asks for, and what it leaves out. Amounts in bytes, pages of 4 KiB.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Whole huge pages of written private memory that is used enough.
+    ranges: Vec<Range<u64>>,
+    /// Pages in these ranges that are there, those of huge pages included.
+    pub(crate) present: u64,
+    /// Pages in these ranges that are swapped out.
+    pub(crate) swapped: u64,
+    /// As in [`RepairReport`].
+    pub(crate) excluded: u64,
+    pub(crate) sparse: u64,
+    pub(crate) unfit: u64,
+    /// Huge pages of mappings in which nothing is asked for.
+    pub(crate) huge_already: u64,
 }
 
-/// Pages of a huge page's range that are present or swapped (bits 63 and 62 of /proc/PID/pagemap).
-fn populated(pagemap: &File, start: u64) -> io::Result<u64> {
-    let mut entries = [0u8; (HUGE / PAGE * 8) as usize];
-    pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
-    // The entry's highest byte holds both bits (the kernel writes native words; this is
-    // little-endian only).
-    Ok(entries.chunks_exact(8).filter(|entry| entry[7] & 0xc0 != 0).count() as u64)
+/// Pages of a huge page's range by their state.
+#[derive(Debug, Clone, Copy, Default)]
+struct Populated {
+    present: u64,
+    swapped: u64,
+}
+
+impl Plan {
+    /// The plan for some mappings of a process. A huge page is asked for from this share in use.
+    pub(crate) fn of_process<'m>(
+        pid: u32,
+        mappings: impl IntoIterator<Item = &'m Mapping>,
+        populated: f64,
+    ) -> io::Result<Self> {
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        Self::of(mappings, procfs::refuses_huge_pages(pid), populated, |start| Populated::at(&pagemap, start))
+    }
+
+    /// `refuses`: the process has excluded all its memory.
+    fn of<'m>(
+        mappings: impl IntoIterator<Item = &'m Mapping>,
+        refuses: bool,
+        populated: f64,
+        mut look: impl FnMut(u64) -> io::Result<Populated>,
+    ) -> io::Result<Self> {
+        let mut plan = Self::default();
+        for mapping in mappings {
+            let small = mapping.anon.saturating_sub(mapping.anon_huge);
+            let there = plan.present + plan.swapped;
+            let whole = mapping.range.start.next_multiple_of(HUGE)..mapping.range.end / HUGE * HUGE;
+            let fits = mapping.is_private_writable && mapping.is_anonymous && !mapping.is_special;
+            if small == 0 {
+            } else if !fits || whole.is_empty() {
+                plan.unfit += small;
+            } else if refuses || mapping.is_excluded {
+                plan.excluded += small;
+            } else {
+                plan.ask(whole, populated, &mut look)?;
+            }
+            if plan.present + plan.swapped == there {
+                plan.huge_already += mapping.anon_huge;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Asks for those huge pages of a mapping that are used enough.
+    fn ask(
+        &mut self,
+        whole: Range<u64>,
+        populated: f64,
+        look: &mut impl FnMut(u64) -> io::Result<Populated>,
+    ) -> io::Result<()> {
+        for start in whole.step_by(HUGE as usize) {
+            let Populated { present, swapped } = look(start)?;
+            match present + swapped {
+                0 => {}
+                pages if (pages as f64) < populated * (HUGE / PAGE) as f64 => self.sparse += pages * PAGE,
+                _ => {
+                    self.present += present;
+                    self.swapped += swapped;
+                    match self.ranges.last_mut() {
+                        Some(last) if last.end == start => last.end += HUGE,
+                        _ => self.ranges.push(start..start + HUGE),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+impl Populated {
+    /// By bits 63 and 62 of /proc/PID/pagemap.
+    fn at(pagemap: &File, start: u64) -> io::Result<Self> {
+        let mut entries = [0u8; (HUGE / PAGE * 8) as usize];
+        pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
+        // The entry's highest byte holds both bits (the kernel writes native words; this is
+        // little-endian only).
+        let count = |bit: u8| entries.chunks_exact(8).filter(|entry| entry[7] & bit != 0).count() as u64;
+        Ok(Self { present: count(0x80), swapped: count(0x40) })
+    }
 }
 
 /// Asks for every range by `call`, which says how long it took, and rests between by `rest`.
@@ -371,60 +447,67 @@ pub fn probe_repair() -> io::Result<()> {
     collapse_each(&pidfd, &[]).map(drop)
 }
 
-/// The needed fields of an entry of /proc/PID/smaps.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Vma {
-    range: Range<u64>,
-    private_writable: bool,
-    anon: u64,
-    anon_huge: u64,
-    excluded: bool,
-}
-
-impl Vma {
-    fn all(smaps: &str) -> Vec<Self> {
-        let mut found: Vec<Self> = Vec::new();
-        for line in smaps.lines() {
-            let Some((first, rest)) = line.split_once(' ') else { continue };
-            if let Some((start, end)) = first.split_once('-') {
-                if let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) {
-                    let mode = rest.as_bytes();
-                    let private_writable = mode.get(1) == Some(&b'w') && mode.get(3) == Some(&b'p');
-                    found.push(Self { range: start..end, private_writable, ..Self::default() });
-                }
-                continue;
-            }
-            let Some(vma) = found.last_mut() else { continue };
-            let bytes = || rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024;
-            match first {
-                "Anonymous:" => vma.anon = bytes(),
-                "AnonHugePages:" => vma.anon_huge = bytes(),
-                // ht: hugetlb; nh: MADV_NOHUGEPAGE; pf: maps physical memory; io: a device's.
-                "VmFlags:" => {
-                    vma.excluded =
-                        rest.split_whitespace().any(|flag| matches!(flag, "nh" | "ht" | "pf" | "io"))
-                }
-                _ => {}
-            }
-        }
-        found
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn smaps_entries_are_told_apart() {
-        let smaps = "7f0000000000-7f0000400000 rw-p 00000000 00:00 0 \n\
-                     Anonymous:          4096 kB\nAnonHugePages:      2048 kB\nVmFlags: rd wr mr mw me ac\n\
-                     7f1000000000-7f1000400000 r--s 00000000 08:01 7 /a-b c\nAnonymous: 0 kB\nVmFlags: rd nh\n";
-        let vmas = Vma::all(smaps);
-        assert_eq!(vmas.len(), 2);
-        assert_eq!((vmas[0].anon, vmas[0].anon_huge), (4 << 20, 2 << 20));
-        assert!(vmas[0].private_writable && !vmas[0].excluded);
-        assert!(!vmas[1].private_writable && vmas[1].excluded);
+    fn only_memory_that_the_kernel_merges_is_asked_for() {
+        // Each mapping begins in the middle of a huge page and holds whole ones, all written.
+        let of = |pages: u64, change: fn(&mut Mapping)| {
+            let (start, end) = (HUGE * 100 - PAGE, HUGE * (100 + pages));
+            let mut mapping = Mapping {
+                range: start..end,
+                is_private_writable: true,
+                is_anonymous: true,
+                anon: end - start,
+                ..Mapping::default()
+            };
+            change(&mut mapping);
+            mapping
+        };
+        let full = |_| Ok(Populated { present: 512, swapped: 0 });
+        let plan = |mapping: Mapping, refuses| Plan::of([&mapping], refuses, 0.5, full).unwrap();
+        let all = plan(of(3, |_| {}), false);
+        assert_eq!((all.ranges.len(), all.ranges[0].start, all.bytes()), (1, HUGE * 100, HUGE * 3));
+        assert_eq!((all.present, all.excluded, all.unfit), (3 * 512, 0, 0));
+
+        let none = |change, refuses| {
+            let plan = plan(of(3, change), refuses);
+            assert_eq!((plan.bytes(), plan.present), (0, 0), "{plan:?}");
+            (plan.excluded / HUGE, plan.unfit / HUGE)
+        };
+        assert_eq!(none(|_| {}, true), (3, 0));
+        assert_eq!(none(|mapping| mapping.is_excluded = true, false), (3, 0));
+        for change in [
+            (|mapping| mapping.is_anonymous = false) as fn(&mut Mapping),
+            |mapping| mapping.is_private_writable = false,
+            |mapping| mapping.is_special = true,
+        ] {
+            assert_eq!(none(change, false), (0, 3));
+        }
+        let small = plan(of(0, |_| {}), false);
+        assert_eq!((small.bytes(), small.unfit), (0, PAGE));
+        let huge = plan(of(3, |mapping| mapping.anon_huge = mapping.anon), false);
+        assert_eq!((huge.bytes(), huge.huge_already), (0, 3 * HUGE + PAGE));
+    }
+
+    #[test]
+    fn a_huge_page_is_asked_for_from_half_in_use() {
+        let mapping = Mapping {
+            range: 0..HUGE * 4,
+            is_private_writable: true,
+            is_anonymous: true,
+            anon: HUGE,
+            ..Mapping::default()
+        };
+        let used = |start| {
+            let present = [255, 100, 0, 256][(start / HUGE) as usize];
+            Ok(Populated { present, swapped: if start == HUGE { 156 } else { 0 } })
+        };
+        let plan = Plan::of([&mapping], false, 0.5, used).unwrap();
+        assert_eq!(plan.ranges, [HUGE..HUGE * 2, HUGE * 3..HUGE * 4]);
+        assert_eq!((plan.present, plan.swapped, plan.sparse), (356, 156, 255 * PAGE));
     }
 
     /// The huge pages that each call asks for. `cost` gives a page's time by the number of the page

@@ -144,6 +144,8 @@ fn print(out: &mut impl std::io::Write, args: &Args, output: &Output<'_>) -> std
         ("the kernel refused for now", r.refused),
         ("excluded by the program itself", r.excluded),
         ("left out, too little of it in use", r.sparse),
+        // Each process has some.
+        ("left out, its mappings being too small for a huge page, or of files", r.unfit >> 21 << 21),
     ] {
         if amount > 0 {
             writeln!(out, "   not      {} {what}", bytes(amount))?;

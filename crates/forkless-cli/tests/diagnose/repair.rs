@@ -9,10 +9,11 @@ use serde_json::Value;
 use crate::support::{FORKLESS, alone, known_problem, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("repair::forks_of_a_repaired_process_are_cheaper", cheaper),
         ("repair::a_dry_run_changes_nothing", dry_run),
         ("repair::what_the_program_excludes_is_left_alone", excluded),
+        ("repair::doctor_promises_what_a_repair_would_merge", promised),
         ("repair::a_process_that_is_not_there_is_a_usage_error", no_process),
     ];
     for (name, test) in tests {
@@ -107,6 +108,25 @@ fn excluded() {
     assert!(report["excluded"].as_u64() >= Some(64 << 20), "{report}");
     assert_eq!(report["after"]["anon_huge"], 0);
     program.finish();
+}
+
+/// It promised the figure of huge pages to memory that the program keeps out of them.
+fn promised() {
+    let forecast = |mode: &str| {
+        let program = Waiting::start(mode, "1", "64");
+        let pid = program.process.id().to_string();
+        let output = Command::new(FORKLESS).args(["doctor", "--json", "-p", &pid]).output();
+        program.finish();
+        let report: Value = serde_json::from_slice(&output.expect("forkless runs").stdout).expect("JSON");
+        report["process"].clone()
+    };
+    let excluded = forecast("forkexec");
+    let huge = &excluded["with_huge_pages"];
+    assert!(huge["cost"].is_null(), "{excluded}");
+    assert!(huge["why_not"].as_str().is_some_and(|why| why.contains("MADV_NOHUGEPAGE")), "{excluded}");
+    let plain = forecast("forkexec-plain");
+    let ns = |cost: &Value| cost["mid"].as_f64().expect("ns");
+    assert!(ns(&plain["with_huge_pages"]["cost"]) < ns(&plain["now"]), "{plain}");
 }
 
 fn no_process() {
