@@ -106,3 +106,23 @@ fn a_process_is_told_what_its_forks_cost() {
     assert_eq!(gone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no process 8388608"));
 }
+
+/// Regression: it ended by SIGABRT, since the reader of the kernel's types had no memory.
+#[test]
+fn with_little_room_a_tier_that_needs_more_is_missing() {
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        println!("skipped: this kernel has no type information");
+        return;
+    }
+    let limited = "ulimit -v 50000; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, "sh", env!("CARGO_BIN_EXE_forkless"), "doctor", "--json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for tier in ["BPF with fentry", "BPF with tracepoints (tp_btf)"] {
+        let tier = entry(&report, "diagnose", tier);
+        assert_eq!(tier["state"], "missing");
+        assert!(tier["detail"].as_str().unwrap().contains("ulimit -v"), "{tier}");
+    }
+}

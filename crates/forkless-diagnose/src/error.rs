@@ -53,6 +53,12 @@ pub enum WatchError {
         /// The missing facility.
         why: String,
     },
+    /// Too little memory may be had to read the kernel's types.
+    #[error("no {mib} MiB of memory may be had to read the kernel's types; raise the limit (ulimit -v)")]
+    NoRoom {
+        /// How much it takes.
+        mib: usize,
+    },
     /// /proc belongs to another pid namespace: its numbers mean other processes.
     #[error("{FOREIGN_PROC}")]
     ForeignProc,
@@ -89,6 +95,7 @@ impl WatchError {
             Self::NotPermitted { .. }
                 | Self::LockedDown
                 | Self::Unsupported { .. }
+                | Self::NoRoom { .. }
                 | Self::ForeignProc
                 | Self::Program { .. }
                 | Self::Map { .. }

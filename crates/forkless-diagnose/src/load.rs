@@ -1,6 +1,8 @@
 //! Loads and attaches the BPF programs one by one, and turns the kernel's refusals into errors.
 //! `watch` decides which programs are needed.
 
+use std::fs;
+
 use aya::programs::{BtfTracePoint, FEntry, FExit, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
@@ -202,6 +204,20 @@ pub(crate) fn start(bpf: &mut Ebpf, btf: &Btf, timing: Timing, system_calls: boo
         attach_fentry(bpf, btf)?;
     }
     Ok(())
+}
+
+/// Reads the kernel's types. An allocation that fails in the reader would end this process by
+/// SIGABRT, as under `ulimit -v`; so room for all of them is tried first.
+pub(crate) fn kernel_types() -> Result<Btf, WatchError> {
+    const FILE: &str = "/sys/kernel/btf/vmlinux";
+    /// Room for each byte of the file: this reading, and one that aya's loader makes for itself.
+    /// Linux 6.18's file of 5.3 MiB took 39 MiB.
+    const EACH: u64 = 9;
+    let size = fs::metadata(FILE).map_or(0, |file| file.len());
+    let room = usize::try_from(size * EACH).unwrap_or(usize::MAX);
+    Vec::<u8>::new().try_reserve_exact(room).map_err(|_| WatchError::NoRoom { mib: room >> 20 })?;
+    Btf::from_sys_fs()
+        .map_err(|error| WatchError::Unsupported { why: format!("no type information in {FILE} ({error})") })
 }
 
 /// The kernel side sees pids of the initial namespace. In another namespace our pids differ from

@@ -18,11 +18,10 @@ pub struct TierProbe {
 
 /// Tries each tier. Loads and unloads small BPF programs; needs the same privileges as a watch.
 pub fn probe_tiers() -> Vec<TierProbe> {
+    let types = load::kernel_types().map_err(|error| error.to_string());
     let attempt = |tier, try_it: fn(&Btf) -> Result<(), WatchError>| {
-        let outcome = match Btf::from_sys_fs() {
-            Ok(btf) => try_it(&btf).map_err(|e| e.to_string()),
-            Err(e) => Err(format!("no type information in /sys/kernel/btf/vmlinux ({e})")),
-        };
+        let tried = types.as_ref().map_err(String::clone);
+        let outcome = tried.and_then(|types| try_it(types).map_err(|error| error.to_string()));
         TierProbe { tier, refused: outcome.err() }
     };
     let tracepoints = attempt(Tier::BpfTracepoints, load::try_tracepoint);

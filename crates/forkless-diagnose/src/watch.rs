@@ -102,9 +102,7 @@ impl Watch {
     pub fn start(options: &WatchOptions) -> Result<Self, WatchError> {
         let target = options.target.resolve()?;
         in_first_pid_namespace()?;
-        let btf = Btf::from_sys_fs().map_err(|e| WatchError::Unsupported {
-            why: format!("no type information in /sys/kernel/btf/vmlinux ({e})"),
-        })?;
+        let btf = load::kernel_types()?;
         let tier = match options.tier {
             Some(tier @ (Tier::BpfFentry | Tier::BpfTracepoints)) => tier,
             Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::TierTooWeak),

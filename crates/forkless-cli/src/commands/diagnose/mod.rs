@@ -263,8 +263,9 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     if args.verbose {
         print_tiers();
     }
-    let model =
-        CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
+    let model = CostModel::calibrate().map_err(|error| {
+        Missing(format!("cannot calibrate: memory or a child process cannot be had: {error}"))
+    })?;
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
     let ending = WatchEnd::new(args, stop);
     // The live view would draw over the command's own output.

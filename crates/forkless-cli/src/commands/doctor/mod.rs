@@ -19,7 +19,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  forkless doctor\n  forkless doctor --verbose\n  forkless doctor -p 4711\n\nExit codes: 0 whatever works \
-    here; with --pid 2 for no such process."
+    here. With --pid also 2: no such process; 3: too little memory, or no /proc of this pid namespace."
 )]
 pub(crate) struct Args {
     /// Say what a fork of this process costs now, under `run`, and with huge pages. The process is

@@ -21,8 +21,7 @@ pub(super) fn run(pid: u32, json: bool) -> anyhow::Result<Exit> {
             ForecastError::NoProcess { .. } | ForecastError::NoMemory { .. } => {
                 Usage(error.to_string()).into()
             }
-            ForecastError::ForeignProc => Missing(error.to_string()).into(),
-            error => error.into(),
+            error => Missing(error.to_string()).into(),
         }
     })?;
     if json {
