@@ -86,10 +86,7 @@ impl Launcher {
     /// The switch that turns the library off, if one does: it is in the program then, and leaves
     /// everything as it is.
     pub fn switched_off(&self) -> Option<Switch> {
-        if self.environment.get(SWITCH_VARIABLE).is_some_and(is_off) {
-            return Some(Switch::Variable);
-        }
-        switch_file_exists().then_some(Switch::File)
+        Switch::turned(self.environment.get(SWITCH_VARIABLE))
     }
 
     /// Finds out whether the library can be in the program. `/bin/sh` is asked what it is
@@ -135,6 +132,17 @@ pub enum Switch {
     Variable,
     /// [`SWITCH_FILE`].
     File,
+}
+
+impl Switch {
+    /// The switch that turns the library off, if one does, where [`SWITCH_VARIABLE`] has this value.
+    #[must_use]
+    pub fn turned(variable: Option<&[u8]>) -> Option<Switch> {
+        if variable.is_some_and(is_off) {
+            return Some(Switch::Variable);
+        }
+        switch_file_exists().then_some(Switch::File)
+    }
 }
 
 impl fmt::Display for Switch {

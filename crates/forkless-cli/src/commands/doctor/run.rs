@@ -3,7 +3,9 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use forkless::AskedShell;
-use forkless_run::{Options, Preloading, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE, Warning, is_off};
+use forkless_run::{
+    Options, Preloading, SWITCH_FILE, SWITCH_VARIABLE, Switch, WORDS_VARIABLE, Warning, is_off,
+};
 
 use super::{Answer, Entry, State, Verdict, setting, works, works_or_not};
 
@@ -66,12 +68,22 @@ pub(super) fn entries() -> Vec<Entry> {
     ]
 }
 
-/// Whether the library can be found, or why not.
+/// Whether the library can be found and is not switched off, or why not.
 pub(super) fn is_installed() -> Result<(), String> {
+    if let Some(switch) = switched_off() {
+        return Err(format!("it is switched off: {switch}"));
+    }
     forkless_run::find_library().map(drop).map_err(|why| why.to_string())
 }
 
+fn switched_off() -> Option<Switch> {
+    Switch::turned(std::env::var_os(SWITCH_VARIABLE).as_ref().map(|value| value.as_bytes()))
+}
+
 pub(super) fn verdict(entries: &[Entry]) -> Verdict {
+    if let Some(switch) = switched_off() {
+        return Answer::No.because(format!("it is switched off: {switch}"));
+    }
     if !works(entries, LIBRARY) {
         return Answer::No.because("the preloaded library is not there: programs run plainly");
     }
