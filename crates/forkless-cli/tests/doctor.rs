@@ -1,6 +1,7 @@
 //! `forkless doctor` from outside: it never fails, names every facility, and tells what a filter
 //! above it refuses.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use library::LIBRARY;
@@ -105,6 +106,46 @@ fn a_process_is_told_what_its_forks_cost() {
     let gone = command(&["-p", "8388608"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no process 8388608"));
+}
+
+/// The line of a part, in words.
+fn verdict(text: &str, part: &str) -> String {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(part)).unwrap();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn it_says_that_run_is_switched_off() {
+    let of = |value: &str| {
+        let output = command(&[]).env("FORKLESS", value).output().unwrap();
+        verdict(&String::from_utf8(output.stdout).unwrap(), "run")
+    };
+    assert_eq!(of("off"), "run no it is switched off: FORKLESS is off in the environment");
+    assert!(!of("on").contains("switched off"));
+    let pid = std::process::id().to_string();
+    let output = command(&["-p", &pid]).env("FORKLESS", "0").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("under run   no change: it is switched off: FORKLESS is off"), "{said}");
+}
+
+/// It promised a repair to a user whom the kernel refuses one.
+#[test]
+fn who_may_not_repair_is_not_promised_it() {
+    let mut command = command(&[]);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("skipped: another user may not execute the command");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let memory = verdict(&text, "memory");
+    assert!(!memory.contains("a running process"), "{text}");
+    assert!(text.contains("no process_madvise(MADV_COLLAPSE): "), "{text}");
 }
 
 /// Regression: it ended by SIGABRT, since the reader of the kernel's types had no memory.

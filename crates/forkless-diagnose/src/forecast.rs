@@ -16,7 +16,7 @@ use crate::procfs;
 use crate::program::ProcessName;
 use crate::reach::{Everywhere, Obstacle, Reach};
 use crate::remedy::StartedProgram;
-use crate::repair::{Plan, RepairOptions};
+use crate::repair::{Plan, RepairOptions, probe_repair};
 
 /// Share of anonymous memory in huge pages above which nothing is gained.
 pub(crate) const HUGE_ENOUGH: f64 = 0.9;
@@ -220,6 +220,13 @@ fn with_huge_pages(
     }
     if model.fork_per_huge_page.is_none() {
         return Err("none could be had here for a try".to_owned());
+    }
+    match probe_repair() {
+        // Another user may.
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
+            return Err(format!("this kernel merges no pages of another process ({error})"));
+        }
+        _ => {}
     }
     let small = (memory.anon.saturating_sub(plan.huge_already) / 4096).saturating_sub(plan.present);
     let swapped = (memory.swap / 4096).saturating_sub(plan.swapped);

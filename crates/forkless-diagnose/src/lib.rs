@@ -62,7 +62,9 @@ pub use program::ProcessName;
 pub use reach::Obstacle;
 pub use refusal::RefusedCreation;
 pub use remedy::{FollowUp, Remedy, StartedProgram, Treatment};
-pub use repair::{RepairError, RepairOptions, RepairReport, probe_repair, repair};
+pub use repair::{
+    RepairError, RepairOptions, RepairReport, Repairable, probe_repair, repair, repair_privilege,
+};
 pub use stack::{Frame, Sighting, Unwinder};
 pub use summary::{StartSummary, StarterSummary};
 pub use target::{ResolvedTarget, WatchTarget, WatchedCommand};

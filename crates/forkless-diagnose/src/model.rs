@@ -281,7 +281,7 @@ fn since(begin: Instant) -> f64 {
 }
 
 /// Forks a child that exits as soon as it may read from `wait_for`, or at once.
-fn fork_child(wait_for: Option<libc::c_int>) -> io::Result<(libc::pid_t, f64)> {
+pub(crate) fn fork_child(wait_for: Option<libc::c_int>) -> io::Result<(libc::pid_t, f64)> {
     let begin = cpu_time();
     // SAFETY: the child makes system calls only until it exits: it is safe whatever other threads
     // held.
@@ -307,7 +307,7 @@ fn cpu_time() -> f64 {
 }
 
 /// Waits for a child; its CPU time in nanoseconds.
-fn reap(pid: libc::pid_t) -> io::Result<f64> {
+pub(crate) fn reap(pid: libc::pid_t) -> io::Result<f64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     loop {
         // SAFETY: a child of ours that nobody else waits for; no status is asked for, and `usage`

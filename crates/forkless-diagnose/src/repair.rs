@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::error::FOREIGN_PROC;
 use crate::mappings::{self, Mapping};
+use crate::model;
 use crate::procfs::{self, PageKinds};
 
 /// include/uapi/asm-generic/mman-common.h. The libc crate has it for glibc alone.
@@ -188,12 +189,7 @@ pub fn repair(
     }
     let pidfd = open(pid)?;
     let mut report = RepairReport::default();
-    let refused = |what, source| RepairError::Refused {
-        pid,
-        what,
-        source,
-        hint: "run as root or as its owner with CAP_SYS_PTRACE",
-    };
+    let refused = |what, source| RepairError::Refused { pid, what, source, hint: repair_privilege() };
     let mappings = match Mapping::of(pid) {
         Ok(mappings) if mappings.is_empty() => return Err(RepairError::NoMemory { pid }),
         Ok(mappings) => mappings,
@@ -222,7 +218,7 @@ pub fn repair(
     report.elapsed_ns = begin.elapsed().as_nanos() as u64;
     if let Err(source) = outcome {
         let hint = match source.raw_os_error() {
-            Some(libc::EPERM) => "needs CAP_SYS_NICE and CAP_SYS_PTRACE: run as root",
+            Some(libc::EPERM) => repair_privilege(),
             Some(libc::EINVAL | libc::ENOSYS) => "needs Linux 6.1 with transparent huge pages",
             _ => "try again",
         };
@@ -437,14 +433,45 @@ fn collapse_each(pidfd: &OwnedFd, ranges: &[libc::iovec]) -> io::Result<u64> {
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(done as u64) }
 }
 
-/// Tries the call on this process with an empty list of ranges, which changes nothing and succeeds
-/// where the kernel knows call and advice.
+/// What a caller needs to whom the kernel refuses a repair with `EPERM` or `EACCES` (mm/madvise.c,
+/// `process_madvise`).
+pub fn repair_privilege() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "root of a user namespace may not: it needs CAP_SYS_NICE and CAP_SYS_PTRACE of the machine"
+    } else {
+        "run as root, or as its owner with CAP_SYS_NICE"
+    }
+}
+
+/// The processes that this user may repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repairable {
+    /// Those of every user.
+    All,
+    /// This user's own.
+    Own,
+}
+
+/// Tries the call on a child with an empty list of ranges. This changes nothing, and succeeds where
+/// the kernel knows call and advice and the caller may.
 ///
 /// # Errors
-/// Why [`repair`] cannot work here. Another process takes privileges beside.
-pub fn probe_repair() -> io::Result<()> {
-    let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
-    collapse_each(&pidfd, &[]).map(drop)
+/// Why [`repair`] cannot work here: `EPERM` without `CAP_SYS_NICE`.
+pub fn probe_repair() -> io::Result<Repairable> {
+    let (reader, writer) = io::pipe()?;
+    // Of itself a process may always ask it (since Linux 6.13).
+    let (pid, _) = model::fork_child(Some(reader.as_raw_fd()))?;
+    let child = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    let tried = pidfd_open(child, PidfdFlags::empty())
+        .map_err(io::Error::from)
+        .and_then(|pidfd| collapse_each(&pidfd, &[]));
+    // One byte releases the child.
+    io::Write::write_all(&mut &writer, &[0])?;
+    model::reap(pid)?;
+    tried?;
+    let looks_at_all = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_PTRACE));
+    Ok(if looks_at_all { Repairable::All } else { Repairable::Own })
 }
 
 #[cfg(test)]

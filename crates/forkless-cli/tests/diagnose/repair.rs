@@ -1,19 +1,21 @@
 //! `forkless repair`: a running process's next forks are cheaper, and nothing else happens to it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, alone, known_problem, trial};
+use crate::support::{FORKLESS, alone, known_problem, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("repair::forks_of_a_repaired_process_are_cheaper", cheaper),
         ("repair::a_dry_run_changes_nothing", dry_run),
         ("repair::what_the_program_excludes_is_left_alone", excluded),
         ("repair::doctor_promises_what_a_repair_would_merge", promised),
+        ("repair::who_may_not_is_told_what_it_takes", not_permitted),
         ("repair::a_process_that_is_not_there_is_a_usage_error", no_process),
     ];
     for (name, test) in tests {
@@ -32,7 +34,11 @@ struct Waiting {
 
 impl Waiting {
     fn start(mode: &str, count: &str, mib: &str) -> Self {
-        let mut process = Command::new(known_problem().expect("checked before"))
+        Self::of(&mut Command::new(known_problem().expect("checked before")), mode, count, mib)
+    }
+
+    fn of(program: &mut Command, mode: &str, count: &str, mib: &str) -> Self {
+        let mut process = program
             .args([mode, count, mib])
             .env("KNOWN_PROBLEM_WAIT", "1")
             .stdout(Stdio::piped())
@@ -127,6 +133,34 @@ fn promised() {
     let plain = forecast("forkexec-plain");
     let ns = |cost: &Value| cost["mid"].as_f64().expect("ns");
     assert!(ns(&plain["with_huge_pages"]["cost"]) < ns(&plain["now"]), "{plain}");
+}
+
+/// An owner was told to get CAP_SYS_PTRACE, and lacked CAP_SYS_NICE.
+fn not_permitted() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("needs root to become another user");
+    }
+    let mut program = Command::new(known_problem().expect("checked before"));
+    let program = Waiting::of(program.uid(65534).gid(65534), "forkexec-plain", "1", "64");
+    let by_owner = |arguments: &[&str]| {
+        let pid = program.process.id().to_string();
+        let mut command = Command::new(FORKLESS);
+        command.args(arguments).args(["-p", &pid]).uid(65534).gid(65534);
+        command.output()
+    };
+    let (refused, forecast) = match (by_owner(&["repair"]), by_owner(&["doctor"])) {
+        (Ok(refused), Ok(forecast)) => (refused, forecast),
+        _ => return skip("another user may not execute the command"),
+    };
+    program.finish();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.ends_with("; run as root, or as its owner with CAP_SYS_NICE\n"), "{said}");
+    assert_eq!(refused.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&forecast.stdout);
+    assert!(
+        said.lines().any(|line| line.starts_with("   huge pages") && line.ends_with(" (as root)")),
+        "{said}"
+    );
 }
 
 fn no_process() {

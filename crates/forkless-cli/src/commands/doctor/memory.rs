@@ -2,19 +2,21 @@
 
 use std::fs;
 
-use forkless_diagnose::probe_repair;
+use forkless_diagnose::{Repairable, probe_repair, repair_privilege};
 
-use super::{Answer, Entry, Verdict, setting, works, works_or_not};
+use super::{Answer, Entry, State, Verdict, setting, works};
 
 const THP: &str = "transparent huge pages";
 const COLLAPSE: &str = "process_madvise(MADV_COLLAPSE)";
+/// The detail of [`COLLAPSE`] for a user who may not look at others' processes.
+const OWN: &str = "works; other users' processes take CAP_SYS_PTRACE";
 
 pub(super) fn entries() -> Vec<Entry> {
     let thp = "/sys/kernel/mm/transparent_hugepage";
     let mut entries = vec![
         Entry::new(
             THP,
-            setting(&format!("{thp}/enabled")),
+            transparent(thp),
             "memory whose fork copies one entry for 2 MiB",
             "one entry for 4 KiB",
         ),
@@ -48,7 +50,14 @@ pub(super) fn entries() -> Vec<Entry> {
     entries.push(Entry::new("hugetlb pools", pools(), "pages reserved beforehand", "none is reserved"));
     entries.push(Entry::new(
         COLLAPSE,
-        works_or_not(probe_repair()),
+        match probe_repair() {
+            Ok(Repairable::All) => Ok("works".to_owned()),
+            Ok(Repairable::Own) => Ok(OWN.to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(format!("{error}; {}", repair_privilege()))
+            }
+            Err(error) => Err(format!("{error}; needs Linux 6.1")),
+        },
         "giving a running program huge pages from outside",
         "the program must be restarted with other settings",
     ));
@@ -57,18 +66,32 @@ pub(super) fn entries() -> Vec<Entry> {
 
 pub(super) fn verdict(entries: &[Entry]) -> Verdict {
     match (works(entries, COLLAPSE), works(entries, THP)) {
-        (true, _) => Answer::Yes.because("a running process can be given huge pages"),
+        (true, _) => Answer::Yes.because(path(entries)),
         (false, true) => Answer::Partly.because("huge pages for programs that are started with them"),
         (false, false) => Answer::No.because("no huge pages: a fork copies an entry for each 4 KiB"),
     }
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {
-    if works(entries, COLLAPSE) {
-        "a running process can be given huge pages".to_owned()
-    } else {
-        "a running process's pages stay as they are".to_owned()
-    }
+    let path = match entries.iter().find(|entry| entry.name == COLLAPSE) {
+        Some(entry) if entry.detail == OWN => "a running process of this user can be given huge pages",
+        Some(entry) if entry.state == State::Works => "a running process can be given huge pages",
+        _ => "a running process's pages stay as they are",
+    };
+    path.to_owned()
+}
+
+/// Memory may be huge from its beginning, unless the setting keeps it small for each size.
+fn transparent(directory: &str) -> Result<String, String> {
+    let chosen = setting(&format!("{directory}/enabled"))?;
+    let is_never = |chosen: &str| chosen.contains("[never]");
+    // Linux 6.8 has the setting for each size beside.
+    let own = setting(&format!("{directory}/hugepages-2048kB/enabled"));
+    let is_off = match own.as_deref() {
+        Ok(own) if !own.contains("[inherit]") => is_never(own),
+        _ => is_never(&chosen),
+    };
+    if is_off { Err(chosen) } else { Ok(chosen) }
 }
 
 fn pools() -> Result<String, String> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use forkless_diagnose::{Alternative, Estimate, ForecastError, ForkForecast};
+use forkless_diagnose::{Alternative, Estimate, ForecastError, ForkForecast, probe_repair};
 use serde::Serialize;
 
 use crate::commands::diagnose::{bytes, duration};
@@ -60,7 +60,9 @@ fn text(forecast: &ForkForecast) -> String {
     );
     let line = forecast.program.line("forkless run -- ");
     alternative(&mut text, "under run", &forecast.under_run, "if it only leads to an exec", &line);
-    let line = format!("forkless repair -p {}", forecast.pid);
+    let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    let who = if probe_repair().is_err_and(refused) { " (as root)" } else { "" };
+    let line = format!("forkless repair -p {}{who}", forecast.pid);
     alternative(&mut text, "huge pages", &forecast.with_huge_pages, "whatever the child does", &line);
     text
 }
