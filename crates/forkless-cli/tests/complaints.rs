@@ -269,6 +269,27 @@ fn without_proc_that_is_what_is_missing() {
     assert!(!Path::new(&scratch.0).join("data").exists());
 }
 
+/// Regression: `repair` asked for a newer kernel, and `diagnose` watched nothing.
+#[test]
+fn a_thread_is_not_taken_for_a_process() {
+    let scratch = Scratch::new("complaints-thread");
+    // Of the test harness: this test does not run in the first thread.
+    let own = std::process::id();
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    let number = thread.to_string();
+    if thread == own {
+        println!("skipped: the harness runs its tests in its first thread");
+        return;
+    }
+    for way in [&["doctor"][..], &["repair", "--dry-run"], &["diagnose", "--duration", "0.1"]] {
+        let arguments = [way, &["--pid", &number]].concat();
+        let output = forkless(&scratch, &arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains(&format!("{thread} is a thread of process {own} (")), "{way:?}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{way:?}: {line}");
+    }
+}
+
 /// Regression: `doctor -p` and `repair` took the number in one namespace and the memory in another.
 #[test]
 fn a_proc_of_another_pid_namespace_is_what_is_missing() {

@@ -7,6 +7,18 @@ use std::path::PathBuf;
 pub(crate) const FOREIGN_PROC: &str = "/proc shows the processes of another pid namespace; mount this one's: \
     mount -t proc proc /proc, or unshare --mount-proc";
 
+/// A number of a thread where one of a process was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{thread} is a thread of process {process} ({}); give that number", name.escape_debug())]
+pub struct ThreadOf {
+    /// The number asked for.
+    pub thread: u32,
+    /// The thread's process.
+    pub process: u32,
+    /// The name of the process.
+    pub name: String,
+}
+
 /// Why a watch could not begin or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,6 +29,9 @@ pub enum WatchError {
         /// The number or path asked for.
         pid: u32,
     },
+    /// The number is one of a thread.
+    #[error(transparent)]
+    Thread(#[from] ThreadOf),
     /// The path is not a cgroup that can be watched.
     #[error("cgroup {}: {why}", path.display())]
     NoCgroup {

@@ -7,7 +7,7 @@ use std::io;
 use serde::Serialize;
 
 use crate::creation::CallerMemory;
-use crate::error::FOREIGN_PROC;
+use crate::error::{FOREIGN_PROC, ThreadOf};
 use crate::estimate::Estimate;
 use crate::invocation::{self, Invocation};
 use crate::mappings::Mapping;
@@ -77,6 +77,9 @@ pub enum ForecastError {
         /// The number asked for.
         pid: u32,
     },
+    /// The number is one of a thread.
+    #[error(transparent)]
+    Thread(#[from] ThreadOf),
     /// A kernel thread, or a zombie.
     #[error("process {pid} has no memory that a fork could copy: it has ended, or is one of the kernel's")]
     NoMemory {
@@ -154,6 +157,7 @@ impl ForkForecast {
 
 /// A process that could fork, and its memory.
 fn look_at(pid: u32) -> Result<(ProcessName, CallerMemory), ForecastError> {
+    procfs::no_thread(pid)?;
     let process = procfs::program_of(pid).ok_or(ForecastError::NoProcess { pid })?.name();
     let memory = procfs::memory_of(pid);
     if memory.resident() + memory.swap == 0 {

@@ -49,7 +49,7 @@ mod watch;
 pub use collect::{LineShare, Outcome};
 pub use creation::{CallerMemory, ChildEnd, CloneFlags, CreatingCall, Creation, CreationKind, Place};
 pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
-pub use error::{CAPABILITIES, WatchError};
+pub use error::{CAPABILITIES, ThreadOf, WatchError};
 pub use estimate::Estimate;
 pub use event::{CreatingThread, Event, SeenProgram, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};

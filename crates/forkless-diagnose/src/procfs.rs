@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use forkless_sys::signal::SigSet;
 
 use crate::creation::{CallerMemory, ProgramKey};
+use crate::error::ThreadOf;
 use crate::program::KnownProgram;
 
 /// `pid` and every process below it now, `pid` first.
@@ -224,6 +225,19 @@ pub(crate) fn threads_of(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(17)?.parse().ok()
 }
 
+/// Fails for the number of a thread that is not its process's first. /proc does not list it, and
+/// has a directory for it all the same (fs/proc/base.c, `proc_pid_lookup`).
+pub(crate) fn no_thread(pid: u32) -> Result<(), ThreadOf> {
+    let status = status_of(pid);
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    match group {
+        Some(process) if process != pid => {
+            Err(ThreadOf { thread: pid, process, name: comm_of(process).unwrap_or_default() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// /proc/PID/status; empty if the process is gone.
 pub(crate) fn status_of(pid: u32) -> String {
     read(&format!("/proc/{pid}/status")).unwrap_or_default()
@@ -331,6 +345,21 @@ mod tests {
         let text = "MemTotalX: 3 kB\nMemTotal:  12 kB\nHugePages_Total:       0\n";
         assert_eq!(bytes_of(text, "MemTotal"), Some(12 << 10));
         assert_eq!((bytes_of(text, "HugePages_Total"), bytes_of("", "MemTotal")), (None, None));
+    }
+
+    #[test]
+    fn a_thread_is_told_from_its_process() {
+        let own = std::process::id();
+        let tid = || rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let (thread, said) = std::thread::spawn(move || (tid(), no_thread(tid()))).join().expect("no panic");
+        let said = said.expect_err("it is a thread");
+        assert_eq!((said.thread, said.process), (thread, own));
+        let name = comm_of(own).expect("we run");
+        assert_eq!(
+            said.to_string(),
+            format!("{thread} is a thread of process {own} ({name}); give that number")
+        );
+        assert_eq!((no_thread(own), no_thread(1 << 23)), (Ok(()), Ok(())));
     }
 
     #[test]

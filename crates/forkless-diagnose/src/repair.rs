@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 
-use crate::error::FOREIGN_PROC;
+use crate::error::{FOREIGN_PROC, ThreadOf};
 use crate::mappings::{self, Mapping};
 use crate::model;
 use crate::procfs::{self, PageKinds};
@@ -95,6 +95,9 @@ pub enum RepairError {
         /// The pid asked for.
         pid: u32,
     },
+    /// The number is one of a thread.
+    #[error(transparent)]
+    Thread(#[from] ThreadOf),
     /// It has no memory of its own.
     #[error("process {pid} has no memory of its own: it is a thread of the kernel, or has ended")]
     NoMemory {
@@ -187,6 +190,7 @@ pub fn repair(
     if procfs::is_foreign() {
         return Err(RepairError::ForeignProc);
     }
+    procfs::no_thread(pid)?;
     let pidfd = open(pid)?;
     let mut report = RepairReport::default();
     let refused = |what, source| RepairError::Refused { pid, what, source, hint: repair_privilege() };

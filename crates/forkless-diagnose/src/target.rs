@@ -54,7 +54,8 @@ impl WatchTarget {
     ///
     /// # Errors
     /// [`WatchError::ForeignProc`] if /proc is of another pid namespace,
-    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path
+    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::Thread`] if there is
+    /// such a thread, [`WatchError::NoCgroup`] if the path
     /// is not a cgroup of the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
         if procfs::is_foreign() {
@@ -73,6 +74,7 @@ impl WatchTarget {
                 if !Path::new(&format!("/proc/{pid}/stat")).exists() {
                     return Err(WatchError::NoProcess { pid: *pid });
                 }
+                procfs::no_thread(*pid)?;
                 resolved.pids = procfs::with_descendants(*pid);
             }
             Self::Cgroup(path) => {

@@ -135,7 +135,8 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// The switch that turns the library off, if one does, where [`SWITCH_VARIABLE`] has this value.
+    /// The switch that turns the library off, if one does, where [`SWITCH_VARIABLE`] has this
+    /// value.
     #[must_use]
     pub fn turned(variable: Option<&[u8]>) -> Option<Switch> {
         if variable.is_some_and(is_off) {

@@ -18,7 +18,7 @@ struct ProcessReport<'r> {
 pub(super) fn run(pid: u32, json: bool) -> anyhow::Result<Exit> {
     let forecast = ForkForecast::of(pid, super::run::is_installed()).map_err(|error| -> anyhow::Error {
         match error {
-            ForecastError::NoProcess { .. } | ForecastError::NoMemory { .. } => {
+            ForecastError::NoProcess { .. } | ForecastError::Thread(_) | ForecastError::NoMemory { .. } => {
                 Usage(error.to_string()).into()
             }
             error => Missing(error.to_string()).into(),
