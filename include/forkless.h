@@ -285,7 +285,9 @@ int forkless_command_current_dir(forkless_command *command, const char *dir);
 int forkless_command_fd(forkless_command *command, int number, int from);
 
 /* Like `forkless_command_fd`, but on success `from` belongs to the command, which closes it when it
- * is freed. -EBADF if it is not open. */
+ * is freed, and not before. Until then it can be connected to other numbers, too; a second call
+ * with the same `from` changes nothing in its ownership. A prepared command or a pipeline takes it
+ * over with the command. -EBADF if it is not open. */
 int forkless_command_fd_take(forkless_command *command, int number, int from);
 
 /* Connects `number` to the same number of the caller. This is the default for 0, 1 and 2, which

@@ -148,10 +148,7 @@ pub extern "C" fn forkless_command_current_dir(command: Handle<'_>, dir: Text<'_
 
 fn connect(command: Handle<'_>, number: c_int, to: impl FnOnce() -> Result<Stdio, Failure>) -> c_int {
     edit(command, |c| {
-        if number < 0 {
-            return Err(Failure::plain(libc::EBADF, &format!("descriptor {number} is negative")));
-        }
-        c.fd(number, to()?);
+        c.fd(not_negative(number)?, to()?);
         Ok(())
     })
 }
@@ -182,16 +179,22 @@ pub unsafe extern "C" fn forkless_command_fd(command: Handle<'_>, number: c_int,
 /// The caller owns `from` and gives it away.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkless_command_fd_take(command: Handle<'_>, number: c_int, from: c_int) -> c_int {
-    connect(command, number, || {
-        let from = not_negative(from)?;
+    edit(command, |c| {
+        let (number, from) = (not_negative(number)?, not_negative(from)?);
         // A debug build would abort when it closes a number that is not open. A wrong number is an
         // error for the caller.
         // SAFETY: F_GETFD takes no pointer.
         if unsafe { libc::fcntl(from, libc::F_GETFD) } < 0 {
             return Err(io::Error::last_os_error().into());
         }
-        // SAFETY: open, and the header: the caller gives it away.
-        Ok(unsafe { OwnedFd::from_raw_fd(from) }.into())
+        // Two owners of one number would close it twice, and the second time another file.
+        if !c.keeps(from) {
+            // SAFETY: open, and the header: the caller gives it away.
+            c.keep(unsafe { OwnedFd::from_raw_fd(from) });
+        }
+        // SAFETY: the command keeps it for as long as there are starts.
+        c.fd(number, unsafe { Stdio::from_raw_borrowed(from) });
+        Ok(())
     })
 }
 

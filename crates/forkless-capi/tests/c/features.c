@@ -118,6 +118,61 @@ static void descriptors(void)
 	close(plain);
 }
 
+static int is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* Regression: a new connection of its number closed it, and two calls for it closed it twice. */
+static void descriptors_given_away(void)
+{
+	int pipe[2];
+	CHECK(!pipe2(pipe, O_CLOEXEC));
+	forkless_command *c = sh("echo six >&6; echo seven >&7; [ -e /proc/self/fd/5 ] || echo closed >&6");
+	SET(forkless_command_fd_take(c, 5, pipe[1]));
+	SET(forkless_command_fd(c, 6, pipe[1]));
+	SET(forkless_command_fd_take(c, 7, pipe[1]));
+	SET(forkless_command_fd_take(c, 5, pipe[1]));
+	SET(forkless_command_fd_close(c, 5));
+	CHECK(is_open(pipe[1]));
+	SET(forkless_command_status(c, NULL));
+	/* A number that is refused leaves it with the caller. */
+	CHECK_INT(forkless_command_fd_take(c, -1, pipe[0]), -EBADF);
+	forkless_command_free(c);
+	CHECK(!is_open(pipe[1]));
+	char text[32] = "";
+	CHECK_INT(read(pipe[0], text, sizeof text), 17);
+	CHECK_STR(text, "six\nseven\nclosed\n");
+
+	/* What the command becomes has it: a prepared command, and a pipeline. */
+	c = sh("read x <&5; exit 3");
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	SET(forkless_command_fd_take(c, 5, null));
+	forkless_prepared *p;
+	SET(forkless_command_prepare(c, &p));
+	forkless_command_free(c);
+	int status;
+	CHECK(is_open(null));
+	SET(forkless_prepared_status(p, &status));
+	CHECK_INT(status, 3 << 8);
+	forkless_prepared_free(p);
+	CHECK(!is_open(null));
+	forkless_pipeline *l = forkless_pipeline_new();
+	for (int i = 0; i < 2; i++) {
+		c = sh("cat <&5");
+		null = i ? open("/dev/null", O_RDONLY | O_CLOEXEC) : pipe[0];
+		SET(forkless_command_fd_take(c, 5, null));
+		SET(forkless_command_fd_take(c, !i, null)); /* which the pipeline connects anew */
+		SET(forkless_pipeline_add(l, c));
+		forkless_command_free(c);
+		CHECK(is_open(null));
+	}
+	CHECK_INT(forkless_pipeline_status(l, NULL, 0), 2);
+	CHECK(is_open(null) && is_open(pipe[0]));
+	forkless_pipeline_free(l);
+	CHECK(!is_open(null) && !is_open(pipe[0]));
+}
+
 static void swapped_descriptors(void)
 {
 	int a = open("/dev/null", O_RDONLY | O_CLOEXEC), b = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -682,6 +737,7 @@ static const struct {
 	CASE(arguments_and_environment),
 	CASE(places),
 	CASE(descriptors),
+	CASE(descriptors_given_away),
 	CASE(swapped_descriptors),
 	CASE(identity),
 	CASE(groups_and_sessions),

@@ -5,7 +5,7 @@ use crate::spec::Spec;
 use crate::spec::stdio::Stdio;
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -240,6 +240,20 @@ impl Command {
     /// ```
     pub fn fd<T: Into<Stdio>>(&mut self, number: RawFd, cfg: T) -> &mut Command {
         self.spec.rewire(number, Some(cfg.into()));
+        self
+    }
+
+    /// Whether [`Command::keep`] was given this number; for the C library.
+    #[doc(hidden)]
+    pub fn keeps(&self, fd: RawFd) -> bool {
+        self.spec.kept.iter().any(|kept| kept.as_raw_fd() == fd)
+    }
+
+    /// Closes the descriptor when the command is dropped, and not before; for the C library, whose
+    /// callers may connect a number that they gave away.
+    #[doc(hidden)]
+    pub fn keep(&mut self, fd: OwnedFd) -> &mut Command {
+        self.spec.kept.push(fd);
         self
     }
 

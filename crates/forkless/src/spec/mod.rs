@@ -9,7 +9,7 @@ use attributes::{Attributes, HookFn, OnDrop};
 use env::EnvChanges;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 use stdio::{Kind, Stdio};
@@ -60,6 +60,8 @@ pub(crate) struct Spec {
     pub bad: Option<String>,
     pub std: [Option<Stdio>; 3],
     pub fds: BTreeMap<RawFd, Stdio>,
+    /// Descriptors that go with the command, whatever its numbers are connected to.
+    pub kept: Vec<OwnedFd>,
 }
 
 impl Spec {
@@ -81,6 +83,7 @@ impl Spec {
             bad: None,
             std: [None, None, None],
             fds: BTreeMap::new(),
+            kept: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout};
 /// from the same things.
 ///
 /// An owned descriptor stays open in the parent until the [`Command`](crate::Command) is dropped,
-/// and can be used for several children.
+/// or connects the number to something else. It can be used for several children.
 ///
 /// ```
 /// use forkless::{Command, Stdio};
