@@ -38,7 +38,7 @@ use self::output::Outputs;
 use self::process::{Finished, Outcome, Watcher};
 
 pub use self::output::{Difference, OutputComparison};
-pub use self::process::End;
+pub use self::process::{End, is_ignored};
 pub use self::verdict::{Comparison, LEAST_ROUNDS, Work};
 
 /// The suite of a trial for those that show it.

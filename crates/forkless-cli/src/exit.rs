@@ -1,7 +1,7 @@
 //! How a subcommand ends: the exit codes every part of the tool shares, and the one place that
 //! prints errors.
 
-#![expect(unsafe_code, reason = "the disposition of SIGPIPE is set through libc")]
+#![expect(unsafe_code, reason = "the dispositions of signals are set through libc")]
 
 use std::fmt;
 use std::process::ExitCode;
@@ -61,10 +61,13 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// Gives SIGPIPE its default action, before anything else runs. Rust's runtime ignores it:
-/// `forkless ... | head` would panic, and every exec would hand the ignored signal on to the
-/// programs that are measured or run.
-pub(crate) fn restore_sigpipe() {
-    // SAFETY: setting a default disposition installs no handler; no other thread runs yet.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+/// Gives SIGPIPE and SIGCHLD their default actions, before anything else runs. Rust's runtime
+/// ignores SIGPIPE: `forkless ... | head` would panic, and every exec would hand the ignored signal
+/// on to the programs that are measured or run. Where the caller ignores SIGCHLD, no wait for a
+/// child would get its status.
+pub(crate) fn restore_signals() {
+    for signal in [libc::SIGPIPE, libc::SIGCHLD] {
+        // SAFETY: setting a default disposition installs no handler; no other thread runs yet.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }

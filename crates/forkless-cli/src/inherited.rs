@@ -1,32 +1,29 @@
-//! The inherited state that Rust's runtime changes before `main`: it ignores SIGPIPE, and opens
-//! /dev/null on standard descriptors that were closed. Both are recorded before, and given back to
-//! the program that is executed in this process, or for a line. The standard library's `Command`
-//! gives its child SIGPIPE's default action, whatever this process inherited: a child that is to
-//! start as from the user's shell gets both by `hand_on`.
+//! The inherited state that Rust's runtime or this program changes. The runtime ignores SIGPIPE,
+//! and opens /dev/null on standard descriptors that were closed. `main` gives SIGPIPE and SIGCHLD
+//! their default actions: while SIGCHLD is ignored, the kernel reaps each child and no wait hears
+//! of it. All is recorded before, and given back to the program that is executed in this process,
+//! or for a line. The standard library's `Command` gives its child SIGPIPE's default action,
+//! whatever this process inherited: a child that is to start as from the user's shell gets all by
+//! `hand_on`.
 #![expect(unsafe_code, reason = "runs before main, and touches descriptors std knows nothing of")]
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+pub(crate) use forkless_bench::trial::is_ignored;
+
+/// The signals whose action is changed.
+const CHANGED: [i32; 2] = [libc::SIGPIPE, libc::SIGCHLD];
+/// Bit n: signal n was ignored.
+static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// Bit n: descriptor n was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Whether this process ignores a signal.
-pub(crate) fn is_ignored(signal: i32) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks for the action and changes nothing.
-    if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
-        return false;
-    }
-    // SAFETY: filled in.
-    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
-}
-
 extern "C" fn observe() {
-    SIGPIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
+    let ignored = CHANGED.into_iter().filter(|&signal| is_ignored(signal));
+    IGNORED.store(ignored.fold(0, |set, signal| set | 1 << signal), Relaxed);
     for fd in 0..3 {
         // SAFETY: a question about a number.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
@@ -35,16 +32,16 @@ extern "C" fn observe() {
     }
 }
 
-/// Has the child ignore SIGPIPE if this process was started so.
+/// Has the child ignore SIGPIPE and SIGCHLD if this process was started so.
 pub(crate) fn hand_on_signals(command: &mut Command) {
-    if SIGPIPE_IGNORED.load(Relaxed) {
-        // SAFETY: the closure makes one async-signal-safe call.
-        unsafe { command.pre_exec(ignore_sigpipe) };
+    if IGNORED.load(Relaxed) != 0 {
+        // SAFETY: the closure makes async-signal-safe calls alone.
+        unsafe { command.pre_exec(ignore_again) };
     }
 }
 
-/// Has the child start with SIGPIPE and the standard descriptors as this process did. It must
-/// inherit all three.
+/// Has the child start with both signals and the standard descriptors as this process did. It must
+/// inherit all three descriptors.
 pub(crate) fn hand_on(command: &mut Command) {
     hand_on_signals(command);
     if CLOSED.load(Relaxed) != 0 {
@@ -53,9 +50,13 @@ pub(crate) fn hand_on(command: &mut Command) {
     }
 }
 
-fn ignore_sigpipe() -> io::Result<()> {
-    // SAFETY: no handler is installed.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+fn ignore_again() -> io::Result<()> {
+    for signal in CHANGED {
+        if IGNORED.load(Relaxed) & 1 << signal != 0 {
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
     Ok(())
 }
 
@@ -76,10 +77,8 @@ fn close_at_exec() -> io::Result<()> {
 #[unsafe(link_section = ".init_array")]
 static OBSERVE: extern "C" fn() = observe;
 
-/// Puts both back. Only just before an exec: nothing may print afterwards.
+/// Puts all back. Only just before an exec or a line: nothing may print afterwards.
 pub(crate) fn give_back() {
-    if SIGPIPE_IGNORED.load(Relaxed) {
-        let _ = ignore_sigpipe();
-    }
+    let _ = ignore_again();
     let _ = close_at_exec();
 }

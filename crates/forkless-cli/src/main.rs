@@ -18,7 +18,7 @@ use clap::CommandFactory as _;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    exit::restore_sigpipe();
+    exit::restore_signals();
     let outcome = match Cli::read().command {
         Command::Bench(args) => commands::bench::run(args),
         #[cfg(target_os = "linux")]

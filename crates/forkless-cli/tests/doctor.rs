@@ -103,6 +103,12 @@ fn a_process_is_told_what_its_forks_cost() {
     small.wait().unwrap();
     assert!(said.contains("under run   no change: it has less than 8 MiB of anonymous memory"), "{said}");
 
+    // Regression: children of a caller that ignores SIGCHLD leave no status.
+    let mut ignoring = Command::new("env");
+    ignoring.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_forkless"), "doctor", "-p", &pid]);
+    let output = ignoring.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+
     let gone = command(&["-p", "8388608"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no process 8388608"));

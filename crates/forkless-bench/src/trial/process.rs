@@ -105,6 +105,8 @@ impl Watcher {
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         // SAFETY: filled in.
         let mut set = unsafe { set.assume_init() };
+        // A signal that this process was started to ignore, as by nohup, ends nothing. Held back,
+        // it would be heard all the same.
         let stops: Vec<i32> = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
             .into_iter()
             .filter(|&signal| !is_ignored(signal))
@@ -329,9 +331,8 @@ impl Drop for Watcher {
     }
 }
 
-/// A signal that this process was started to ignore, as by nohup, ends nothing. Held back, it would
-/// be heard all the same.
-fn is_ignored(signal: i32) -> bool {
+/// Whether this process ignores a signal.
+pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks for the action and changes nothing.
     if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {

@@ -188,6 +188,23 @@ fn started_alike() {
     assert_eq!(plainly.last().map(String::as_str), Some("closed"), "{plainly:?}");
     assert_eq!((&watched[0], &watched[2..]), (&plainly[0], &plainly[2..]), "{watched:?}");
     assert_eq!(ignored(&watched[1]), ignored(&plainly[1]), "{watched:?}");
+
+    // A shell gives its children SIGCHLD's default action. While it was ignored in the watch, no
+    // wait for a child was heard of.
+    let ignoring = |by: &[&str]| {
+        let mut command = Command::new("env");
+        command.arg("--ignore-signal=CHLD").args(by).args(["grep", "SigIgn", "/proc/self/status"]);
+        let output = command.output().expect("env runs");
+        assert!(output.status.success(), "{output:?}");
+        ignored(String::from_utf8_lossy(&output.stdout).trim_start_matches("SigIgn:").trim())
+    };
+    let plainly = ignoring(&[]);
+    assert_ne!(plainly & 1 << (libc::SIGCHLD - 1), 0);
+    for tier in ["--system-calls=no", "--tier=perf", "--tier=procfs"] {
+        let watched = ignoring(&[FORKLESS, "diagnose", tier, "-o", &report, "--"]);
+        std::fs::remove_file(&directory).expect("the report");
+        assert_eq!(watched, plainly, "{tier}");
+    }
 }
 
 fn swapcontext() {

@@ -147,6 +147,12 @@ fn a_dispositions_and_closed_descriptors_are_handed_on() {
         with.env("FORKLESS_LIBRARY", &*LIBRARY);
         assert_eq!(without, observe(&mut with), "{setup}");
     }
+    // A shell gives its children SIGCHLD's default action.
+    let ignoring = |starter: &[&str]| {
+        let all = [&["--ignore-signal=CHLD"], starter, &["grep", "SigIgn", "/proc/self/status"]].concat();
+        observe(plain(Path::new("/usr/bin/env"), &all).env("FORKLESS_LIBRARY", &*LIBRARY))
+    };
+    assert_eq!(ignoring(&[]), ignoring(&[FORKLESS, "run", "--quiet", "--"]));
 }
 
 #[test]
