@@ -14,12 +14,13 @@ use serde_json::Value;
 use crate::support::{FORKLESS, add_needing, find, fixture, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn(), &str); 18] = [
+    let tests: [(&str, fn(), &str); 19] = [
         ("lines::of_python", || both("python3", "sites.py"), "python3"),
         ("lines::of_perl", || both("perl", "sites.pl"), "perl"),
         ("lines::of_ruby", || both("ruby", "sites.rb"), "ruby"),
         ("lines::of_bash", || both("bash", "sites.bash"), "bash"),
         ("lines::of_c_inlined_or_not", || compiled("cc", &["-O2", "-g"], "sites.c"), "cc"),
+        ("lines::of_c_with_its_library", || compiled("cc", &["-O2", "-g", "-static"], "sites.c"), "cc"),
         ("lines::of_c_by_old_dwarf", || compiled("cc", &["-O2", "-gdwarf-4", "-gz"], "sites.c"), "cc"),
         ("lines::of_c_by_clang", || compiled("clang", &["-O2", "-g"], "sites.c"), "clang"),
         ("lines::of_cpp", || compiled("c++", &["-O2", "-g", "-std=c++17"], "sites.cpp"), "c++"),

@@ -25,7 +25,7 @@ use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
 use crate::reach::{Everywhere, Obstacle, Reach};
 use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
-use crate::stack::{Frame, NoLine};
+use crate::stack::{Frame, NoLine, frames_of_linked_c_library};
 
 /// The kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -216,6 +216,8 @@ impl Finding {
 
 /// The frame of a stack that is the user's code; see [`Finding::place`].
 fn place_in(stack: &[Frame]) -> Option<&Frame> {
+    let of_linked = frames_of_linked_c_library(stack);
+    let stack = if of_linked < stack.len() { &stack[of_linked..] } else { stack };
     let stack = || stack.iter();
     let of_user = |frame: &&Frame| !frame.is_of_library();
     let of_program = |frame: &&Frame| !frame.is_of_c_library();

@@ -130,6 +130,40 @@ impl Frame {
     }
 }
 
+/// How many of a stack's inner frames are the C library's, in a program that it is linked into.
+/// Names with two underscores are reserved for it (ISO C, 7.1.3), and POSIX defines the others.
+pub(crate) fn frames_of_linked_c_library(stack: &[Frame]) -> usize {
+    const OF_POSIX: &[&str] = &[
+        "clone",
+        "clone3",
+        "daemon",
+        "fork",
+        "forkpty",
+        "popen",
+        "posix_spawn",
+        "posix_spawnp",
+        "system",
+        "vfork",
+        "wordexp",
+    ];
+    /// Static functions of glibc's: a program's own may have such a name, too.
+    const BETWEEN: &[&str] = &["do_system", "spawn_process"];
+    let function = |frame: Option<&Frame>| -> Option<String> {
+        let frame = frame.filter(|frame| !frame.is_of_shared_library() && !frame.is_of_script())?;
+        frame.function.clone()
+    };
+    let is_the_librarys = |name: &str| {
+        let is_reserved = ["__", "_IO_", "_Fork"].iter().any(|begin| name.starts_with(begin));
+        OF_POSIX.contains(&name) || is_reserved && !name.contains("::")
+    };
+    let is_at = |at: usize| {
+        let name = function(stack.get(at)).unwrap_or_default();
+        let is_next = || function(stack.get(at + 1)).is_some_and(|next| is_the_librarys(&next));
+        is_the_librarys(&name) || BETWEEN.contains(&name.as_str()) && is_next()
+    };
+    (0..stack.len()).take_while(|at| is_at(*at)).count()
+}
+
 /// Whether a file is the C library or its loader.
 fn is_c_library(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or_default();
@@ -605,6 +639,24 @@ mod tests {
         for frame in of_the_user {
             assert!(!frame.is_of_library(), "{frame}");
         }
+    }
+
+    #[test]
+    fn the_c_library_is_known_in_a_program_that_it_is_linked_into() {
+        let own = |names: &[&str]| {
+            let frame = |name: &&str| Frame {
+                function: Some((*name).to_owned()),
+                module: "/srv/app".to_owned(),
+                build_id: Some("7".to_owned()),
+                ..Frame::default()
+            };
+            frames_of_linked_c_library(&names.iter().map(frame).collect::<Vec<_>>())
+        };
+        assert_eq!(own(&["_Fork", "fork", "spawn_process", "main"]), 2, "the program's");
+        assert_eq!(own(&["__clone3", "posix_spawn", "do_system", "system", "main"]), 4);
+        assert_eq!(own(&["__spawni", "posix_spawn", "spawn_process", "_IO_proc_open", "popen", "f"]), 5);
+        assert_eq!(own(&["start", "fork", "main"]), 0);
+        assert_eq!(own(&["<__gnu_cxx::pool>::fork", "main"]), 0);
     }
 
     #[test]
