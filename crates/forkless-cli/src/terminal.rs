@@ -15,12 +15,22 @@ macro_rules! complain {
 }
 pub(crate) use complain;
 
-/// Writes a whole output. `print!` would panic on a full disk.
+/// Writes a whole output, as [`plain`] text. `print!` would panic on a full disk.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    print_bytes(text.as_bytes())
+    print_bytes(plain(text).as_bytes())
 }
 
-/// The same for an output that may be no text.
+/// Names, paths and lines of other processes, and words of results that others made, may be
+/// anything: none of it may control the terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    plain
+}
+
+/// The same as it is: for what programs read, and for what is no text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).context("cannot write to standard output")
@@ -28,7 +38,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Writes a value as JSON, a line of its own.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+    print_bytes((serde_json::to_string_pretty(value)? + "\n").as_bytes())
 }
 
 /// Whether standard output is a terminal whose screen can be drawn over.
@@ -41,4 +51,14 @@ pub(crate) fn can_redraw() -> bool {
 /// The width of the terminal, or what fits a mail, a log and a page of code.
 pub(crate) fn width() -> u16 {
     if stdout().is_terminal() { console::Term::stdout().size().1 } else { 100 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        assert_eq!(plain("a\x1b[2Jb\u{9b}c\td\n"), "a\\u{1b}[2Jb\\u{9b}c\\td\n");
+    }
 }

@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     if args.json {
         let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
-        terminal::print(&(lines?.join("\n") + "\n"))?;
+        terminal::print_bytes((lines?.join("\n") + "\n").as_bytes())?;
     } else {
         print(args, &sides, &all)?;
     }
@@ -257,7 +257,11 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
                 Usage(format!("{}: the figure needs {wanted}", name.to_string_lossy()))
             })?,
         };
-        terminal::print(&text)?;
+        if matches!(args.format, Format::Table) {
+            terminal::print(&text)?;
+        } else {
+            terminal::print_bytes(text.as_bytes())?;
+        }
         return Ok(Exit::Fine);
     }
     let store = Store::open().map_err(from_library)?;
@@ -291,6 +295,10 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
         let line = format!("{name:<34} {}", render::meaning(&results, SUITES));
         text.push_str(&format!("{}\n", line.trim_end()));
     }
-    terminal::print(&text)?;
+    if args.json {
+        terminal::print_bytes(text.as_bytes())?;
+    } else {
+        terminal::print(&text)?;
+    }
     Ok(Exit::Fine)
 }

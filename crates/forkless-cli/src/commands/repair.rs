@@ -112,10 +112,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     if args.json {
         serde_json::to_writer(&mut text, &output)?;
         text.push(b'\n');
+        terminal::print_bytes(&text)?;
     } else {
         print(&mut text, &args, &output)?;
+        terminal::print(&String::from_utf8_lossy(&text))?;
     }
-    terminal::print(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Fine)
 }
 

@@ -23,6 +23,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let read = Report::read(&args.file);
     let found = read.with_context(|| format!("cannot read the record {}", args.file.display()))?;
-    terminal::print(&if args.json { report::json(&found) } else { report::text(&found) })?;
+    if args.json {
+        terminal::print_bytes(report::json(&found).as_bytes())?;
+    } else {
+        terminal::print(&report::text(&found))?;
+    }
     Ok(Exit::Fine)
 }

@@ -301,7 +301,7 @@ impl Output {
 
     pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
         match self {
-            Output::Stdout => terminal::print(text),
+            Output::Stdout => terminal::print_bytes(text.as_bytes()),
             Output::File(path, file) => {
                 file.write(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
             }

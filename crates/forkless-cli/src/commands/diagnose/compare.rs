@@ -493,7 +493,7 @@ fn print(args: &Args, reports: [&Report; 2], comparison: &Comparison) -> String 
         several => format!("{several} regressions."),
     });
     let lines: Vec<String> = lines.iter().map(|line| text::in_line(line)).collect();
-    text::plain(&(lines.join("\n") + "\n"))
+    lines.join("\n") + "\n"
 }
 
 /// How often, how long and at what cost, before and after.

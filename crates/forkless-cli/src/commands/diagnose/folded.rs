@@ -23,7 +23,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport) -> io::Resul
 
 /// A name may hold what ends a part or a line, and what controls a terminal.
 fn plain(name: &str) -> String {
-    text::plain(&text::in_line(name)).replace(';', ":")
+    crate::terminal::plain(&text::in_line(name)).replace(';', ":")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::pictures::pictures;
 use super::{EndReason, duration, remedy, text};
+use crate::terminal;
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/pictures.js");
@@ -45,7 +46,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             }
         }
     };
-    writeln!(out, "{}", text::plain(&page.into_string()))
+    writeln!(out, "{}", terminal::plain(&page.into_string()))
 }
 
 fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {

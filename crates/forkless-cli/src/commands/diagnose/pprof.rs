@@ -122,7 +122,7 @@ impl Tables {
 
     fn string(&mut self, text: &str) -> i64 {
         // The viewer may be a terminal.
-        let text = text::plain(&text::in_line(text));
+        let text = crate::terminal::plain(&text::in_line(text));
         if let Some(known) = self.strings.get(&text) {
             return *known;
         }
