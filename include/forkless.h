@@ -299,7 +299,8 @@ int forkless_command_fd_inherit(forkless_command *command, int number);
 int forkless_command_fd_null(forkless_command *command, int number);
 
 /* Connects `number` to a new pipe, which the child reads if `number` is 0 and writes otherwise.
- * `forkless_child_take_pipe` gives the caller's end. */
+ * `forkless_child_take_pipe` gives the caller's end. A function that starts the child and waits for
+ * it closes the ends that it does not read or write itself: nobody else could. */
 int forkless_command_fd_pipe(forkless_command *command, int number);
 
 /* Connects `number` to a new pipe that the child reads, whatever the number. */
@@ -438,7 +439,8 @@ int forkless_command_spawn(forkless_command *command, forkless_child **child);
  */
 int forkless_command_spawn_nonblocking(forkless_command *command, forkless_child **child);
 
-/* Runs the program and waits for it. `status` may be NULL. */
+/* Runs the program and waits for it. Its pipes, if it has any, are closed: the program sees their
+ * end. `status` may be NULL. */
 int forkless_command_status(forkless_command *command, int *status);
 
 /* Executes the program in place of this process. Returns only on failure, with the reason.
@@ -496,10 +498,10 @@ int forkless_child_take_pipe(forkless_child *child, int number);
 int forkless_child_on_free(forkless_child *child, int on_free);
 
 /*
- * Waits for the child to end. A pipe to its standard input that was not taken is closed first, so
- * that the child sees the end. Its output is not read: a child that fills a pipe without a reader
- * does not end (`forkless_child_output` reads). The function can be called again, and gives the
- * same status. `status` may be NULL.
+ * Waits for the child to end. The pipes that the child reads from and that were not taken are
+ * closed first, so that the child sees the end. Its output is not read: a child that fills a pipe
+ * without a reader does not end (`forkless_child_output` reads). The function can be called again,
+ * and gives the same status. `status` may be NULL.
  *
  * -ECHILD if the child is gone and its status is lost. That takes a kernel older than Linux 6.15,
  * and a process that ignores SIGCHLD or waited for any child elsewhere. After a non-blocking start:
@@ -590,17 +592,17 @@ int forkless_communicate_on_line(forkless_communicate *how,
 
 /*
  * Starts the command, talks to it until both sides are done, and waits for it. Standard input is
- * empty, and output and error are captured, unless the command says otherwise. `how`, `status` and
- * `conversation` may be NULL.
+ * empty, and output and error are captured, unless the command says otherwise. A pipe at another
+ * number is closed unless `how` captures it. `how`, `status` and `conversation` may be NULL.
  *
  * A time limit, a limit and a stop are no failures: see `forkless_conversation_end`.
  */
 int forkless_command_communicate(forkless_command *command, const forkless_communicate *how, int *status,
                                  forkless_conversation **conversation);
 
-/* Closes the standard input of a running child, collects standard output and error, and waits. Only
- * pipes that were not taken are closed and read. The child's handle is used up, and can only be
- * freed. `status` may be NULL. */
+/* Closes the standard input of a running child, collects standard output and error, and waits.
+ * Pipes at other numbers are closed. Only pipes that were not taken are closed and read. The
+ * child's handle is used up, and can only be freed. `status` may be NULL. */
 int forkless_child_output(forkless_child *child, int *status, forkless_conversation **conversation);
 
 /* How a conversation ended. */
@@ -653,11 +655,12 @@ int forkless_pipeline_add(forkless_pipeline *pipeline, forkless_command *command
 int forkless_pipeline_spawn(forkless_pipeline *pipeline, forkless_child **children, size_t room);
 
 /* Runs the pipeline. `statuses` gets each command's wait status, and has space for `room` statuses,
- * or is NULL. Returns the number of commands. */
+ * or is NULL. Pipes other than those between the commands are closed, as
+ * `forkless_command_status` does. Returns the number of commands. */
 int forkless_pipeline_status(forkless_pipeline *pipeline, int *statuses, size_t room);
 
-/* Runs the pipeline and collects the last command's output and error. The status is the last
- * command's. `status` may be NULL. */
+/* Runs the pipeline and collects the last command's output and error. Other pipes are closed. The
+ * status is the last command's. `status` may be NULL. */
 int forkless_pipeline_output(forkless_pipeline *pipeline, int *status, forkless_conversation **conversation);
 
 /* ---------------------------------------------------------------------------------------------- */

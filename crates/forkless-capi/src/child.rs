@@ -80,8 +80,10 @@ pub extern "C" fn forkless_child_take_pipe(child: Handle<'_>, number: c_int) -> 
             0 => c.stdin.take().map(Into::into),
             1 => c.stdout.take().map(Into::into),
             2 => c.stderr.take().map(Into::into),
-            n => c.take_pipe(n),
+            _ => None,
         };
+        // 1 and 2 also, where the child reads from them.
+        let pipe = pipe.or_else(|| c.take_pipe(number));
         pipe.map(IntoRawFd::into_raw_fd).ok_or_else(|| {
             Failure::plain(libc::ENOENT, &format!("no pipe, or no longer, at descriptor {number}"))
         })

@@ -53,6 +53,23 @@ under_both! {
         }
     }
 
+    no_await_waits_for_a_pipe_that_nobody_can_reach {
+        let command = || {
+            let mut c = Command::new("sh");
+            c.args(["-c", "timeout 100 cat <&7; timeout 100 head -c 1000000 /dev/zero >&8; test $? -ne 124"]);
+            c.as_inner_mut().fd(7, Stdio::piped_input()).fd(8, Stdio::piped());
+            c
+        };
+        assert!(command().status().await.unwrap().success());
+        assert!(command().output().await.unwrap().status.success());
+        let mut child = command().spawn().unwrap();
+        let mut said = tokio::net::unix::pipe::Receiver::from_owned_fd(child.take_pipe(8).unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        let (read, waited) = tokio::join!(said.read_to_end(&mut bytes), child.wait());
+        assert!(waited.unwrap().success());
+        assert_eq!(read.unwrap(), 1_000_000);
+    }
+
     waiting_holds_up_nobody {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn_async().await.unwrap();
         // cat lives as long as this pipe.

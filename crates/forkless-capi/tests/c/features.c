@@ -173,6 +173,32 @@ static void descriptors_given_away(void)
 	CHECK(!is_open(null) && !is_open(pipe[0]));
 }
 
+/* Regression: the caller's end was not to be had. */
+static void pipes_that_the_child_reads_from(void)
+{
+	for (int n = 0; n < 4; n++) {
+		char line[64];
+		snprintf(line, sizeof line, "read word <&%d; test \"$word\" = key", n);
+		forkless_command *c = sh(line);
+		SET(forkless_command_fd_pipe_input(c, n));
+		forkless_child *child;
+		SET(forkless_command_spawn(c, &child));
+		int end = forkless_child_take_pipe(child, n), status;
+		CHECK(end >= 0 && write(end, "key\n", 4) == 4);
+		CHECK_INT(forkless_child_take_pipe(child, n), -ENOENT);
+		SET(forkless_child_wait(child, &status));
+		CHECK_INT(status, 0);
+		close(end);
+		forkless_child_free(child);
+		/* Nobody can write to it: the child sees the end. */
+		SET(forkless_command_status(c, &status));
+		CHECK_INT(status, 1 << 8);
+		SET(forkless_command_communicate(c, NULL, &status, NULL));
+		CHECK_INT(status, 1 << 8);
+		forkless_command_free(c);
+	}
+}
+
 static void swapped_descriptors(void)
 {
 	int a = open("/dev/null", O_RDONLY | O_CLOEXEC), b = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -738,6 +764,7 @@ static const struct {
 	CASE(places),
 	CASE(descriptors),
 	CASE(descriptors_given_away),
+	CASE(pipes_that_the_child_reads_from),
 	CASE(swapped_descriptors),
 	CASE(identity),
 	CASE(groups_and_sessions),

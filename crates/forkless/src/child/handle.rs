@@ -94,7 +94,7 @@ impl Child {
         let mut pipes = std::mem::take(&mut started.pipes);
         // Only the usual direction: a pipe in the other direction stays among the numbered ones.
         let mut take = |n: RawFd| {
-            let at = pipes.iter().position(|p| p.0 == n && !spec.is_output_reversed(n));
+            let at = pipes.iter().position(|p| p.0 == n && spec.is_read_by_child(n) == (n == 0));
             at.map(|i| pipes.swap_remove(i).1)
         };
         let (stdin, stdout, stderr) = (take(0), take(1), take(2));
@@ -150,7 +150,21 @@ impl Child {
     /// child.wait().unwrap();
     /// ```
     pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
-        self.held.pipes.iter().position(|p| p.0 == number).map(|i| self.held.pipes.swap_remove(i).1)
+        let at = self.held.pipes.iter().position(|pipe| pipe.number == number)?;
+        Some(self.held.pipes.swap_remove(at).end)
+    }
+
+    /// Closes the pipes that the child reads from, so that it sees their end.
+    pub(crate) fn close_inputs(&mut self) {
+        drop(self.stdin.take());
+        self.held.pipes.retain(|pipe| !pipe.child_reads);
+    }
+
+    /// Closes every pipe, before a wait that lets nobody take one: the child would wait for ever
+    /// for a reader or a writer.
+    pub(crate) fn close_pipes(&mut self) {
+        drop((self.stdin.take(), self.stdout.take(), self.stderr.take()));
+        self.held.pipes.clear();
     }
 
     /// Whether this process started the child. It may also be forked from the process that did.
@@ -229,6 +243,7 @@ impl Child {
         if let Some(pending) = self.held.pending.take() {
             pending.slot.abandon();
         }
+        let pipes = std::mem::take(&mut self.held.pipes);
         // So its drop reaps nothing.
         let was_gone = std::mem::replace(&mut self.held.gone, true);
         ChildParts {
@@ -238,7 +253,7 @@ impl Child {
             stdin: self.stdin.take(),
             stdout: self.stdout.take(),
             stderr: self.stderr.take(),
-            pipes: std::mem::take(&mut self.held.pipes),
+            pipes: pipes.into_iter().map(|pipe| (pipe.number, pipe.end)).collect(),
         }
     }
 
@@ -253,9 +268,10 @@ impl Child {
         self.held.on_drop = policy;
     }
 
-    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that
-    /// the child sees its end. Its output is not read: a child that fills an unread pipe does not
-    /// end ([`Child::wait_with_output`] reads, and so does
+    /// Waits for the child to end. The pipes that the child reads from, if still held here, are
+    /// closed first, so that it sees their end: standard input, and those of
+    /// [`Stdio::piped_input`](crate::Stdio::piped_input). Its output is not read: a child that fills
+    /// an unread pipe does not end ([`Child::wait_with_output`] reads, and so does
     /// [`Command::communicate`](crate::Command::communicate)).
     ///
     /// A child that this process traces (ptrace(2)) may also have stopped. The status says so
@@ -276,7 +292,7 @@ impl Child {
     /// status is lost; [`WaitError::Os`] with `ECHILD` in a process forked from the one that
     /// started the child.
     pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
-        drop(self.stdin.take());
+        self.close_inputs();
         self.held.reap(0).map(|s| s.unwrap_or_default())
     }
 
@@ -320,8 +336,8 @@ impl Child {
         self.held.reap(WNOHANG)
     }
 
-    /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`]
-    /// does, and leaves it closed when the time is over.
+    /// Waits for at most `timeout`. Closes the child's inputs first, as [`Child::wait`] does, and
+    /// leaves them closed when the time is over.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
@@ -339,7 +355,7 @@ impl Child {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    /// Waits until `deadline`; `None` is for ever. Closes the child's standard input first, as
+    /// Waits until `deadline`; `None` is for ever. Closes the child's inputs first, as
     /// [`Child::wait`] does.
     ///
     /// ```
@@ -355,7 +371,7 @@ impl Child {
     /// # Errors
     /// As [`Child::wait_timeout`].
     pub fn wait_until(&mut self, deadline: Option<Instant>) -> Result<ExitStatus, WaitError> {
-        drop(self.stdin.take());
+        self.close_inputs();
         let Some(deadline) = deadline else {
             return self.held.reap(0).map(|s| s.unwrap_or_default());
         };

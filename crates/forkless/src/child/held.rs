@@ -28,7 +28,7 @@ pub(crate) struct Held {
     pub(super) pidfd: Option<OwnedFd>,
     /// Present until it is known whether the child has executed the program.
     pub(super) pending: Option<PendingStart>,
-    pub(super) pipes: Vec<(RawFd, OwnedFd)>,
+    pub(super) pipes: Vec<HeldPipe>,
     pub(super) ended: Option<ExitStatus>,
     /// The child is gone and its status is lost, so its number may be another process's by now.
     pub(super) gone: bool,
@@ -45,6 +45,15 @@ pub(crate) struct Held {
     pub tried: Option<usize>,
 }
 
+/// The parent's end of a pipe.
+#[derive(Debug)]
+pub(super) struct HeldPipe {
+    /// The child's number.
+    pub(super) number: RawFd,
+    pub(super) end: OwnedFd,
+    pub(super) child_reads: bool,
+}
+
 /// A start that may still fail, and the plan that names its steps.
 pub(super) struct PendingStart {
     pub(super) slot: SlotHandle,
@@ -59,11 +68,12 @@ impl std::fmt::Debug for PendingStart {
 
 impl Held {
     pub(super) fn new(spec: &Spec, plan: &Arc<Plan>, started: Started) -> Held {
+        let pipe = |(number, end)| HeldPipe { number, end, child_reads: spec.is_read_by_child(number) };
         Held {
             pid: started.pid,
             pidfd: started.pidfd,
             pending: started.slot.map(|slot| PendingStart { slot, plan: Arc::clone(plan) }),
-            pipes: started.pipes,
+            pipes: started.pipes.into_iter().map(pipe).collect(),
             ended: None,
             gone: false,
             failed: None,
@@ -223,7 +233,7 @@ impl Drop for Held {
             return;
         }
         // Before a wait: a child that has filled one of these pipes would never end.
-        drop(std::mem::take(&mut self.pipes));
+        self.pipes.clear();
         // A child that may not be killed (it changed its user) must not be waited for either: it
         // goes on, and is reaped at its end.
         let waits = match self.on_drop {

@@ -63,6 +63,6 @@ pub(crate) fn run_to_end<T>(
 
 /// Waits for a child that nobody talks to.
 pub(crate) fn wait_silently(child: &mut Child) -> Result<ExitStatus, SpawnError> {
-    drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+    child.close_pipes();
     Ok(child.wait()?)
 }

@@ -75,6 +75,7 @@ pub(crate) struct Talk<'a> {
 
 impl Child {
     /// Closes standard input, collects standard output and error where they are pipes, and waits.
+    /// Every other pipe that was not taken is closed.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -85,7 +86,6 @@ impl Child {
     /// # Errors
     /// As [`Child::wait`].
     pub fn wait_with_output(mut self) -> Result<Output, SpawnError> {
-        drop(self.stdin.take());
         let (status, said) = converse(&mut self, &mut Talk::default(), None)?;
         Ok(Output { status, stdout: said.stdout, stderr: said.stderr })
     }
@@ -124,6 +124,8 @@ pub(crate) fn converse(
     }
     let mut input = how.input.unwrap_or_default();
     let mut to_child: Option<OwnedFd> = child.stdin.take().map(OwnedFd::from).filter(|_| !input.is_empty());
+    // Nobody can take the rest any more: see `close_pipes`.
+    child.close_pipes();
     for fd in streams.iter().filter_map(|s| s.fd.as_ref()).chain(&to_child) {
         nonblocking(fd)?;
     }

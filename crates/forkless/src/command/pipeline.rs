@@ -122,7 +122,8 @@ impl Pipeline {
         Ok(Children { stages: started })
     }
 
-    /// Runs it; the status of each stage, first to last.
+    /// Runs it; the status of each stage, first to last. Pipes other than those between the stages
+    /// are closed, as [`Command::status`] closes them.
     ///
     /// ```
     /// use forkless::Command;
@@ -133,11 +134,13 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::spawn`] and [`Child::wait`].
     pub fn status(&mut self) -> Result<Vec<ExitStatus>, SpawnError> {
-        Ok(self.spawn()?.wait()?)
+        let mut children = self.spawn()?;
+        children.stages.iter_mut().for_each(Child::close_pipes);
+        Ok(children.wait()?)
     }
 
     /// Runs it and collects the last stage's output and error; the status is the last stage's, as a
-    /// shell has it.
+    /// shell has it. Other pipes are closed, as [`Command::status`] closes them.
     ///
     /// ```
     /// use forkless::Command;
@@ -152,7 +155,7 @@ impl Pipeline {
         let mut children = self.start(Defaults::Capture)?;
         let Some(last) = children.stages.pop() else { unreachable!("a pipeline has two stages at least") };
         // With its input still open here, the first stage would never see the end of it.
-        children.stages.iter_mut().for_each(|c| drop(c.stdin.take()));
+        children.stages.iter_mut().for_each(Child::close_pipes);
         let out = last.wait_with_output();
         children.wait()?;
         out
@@ -171,7 +174,8 @@ impl Pipeline {
 }
 
 impl Children {
-    /// Waits for every stage; the status of each, first to last.
+    /// Waits for every stage; the status of each, first to last. The pipes that a stage reads from,
+    /// if still held here, are closed first, as [`Child::wait`] closes them.
     ///
     /// ```
     /// use forkless::Command;
@@ -183,6 +187,8 @@ impl Children {
     /// As [`Child::wait`], for the first stage whose wait fails. The other stages are waited for
     /// all the same.
     pub fn wait(&mut self) -> Result<Vec<ExitStatus>, WaitError> {
+        // Of all before the first wait: a stage may wait for the end of a later stage.
+        self.stages.iter_mut().for_each(Child::close_inputs);
         let all: Vec<_> = self.stages.iter_mut().map(Child::wait).collect();
         all.into_iter().collect()
     }

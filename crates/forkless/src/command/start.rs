@@ -83,6 +83,9 @@ impl Command {
     /// [`Child::wait`]: nothing waits for the exec alone. A program of one thread that leaves
     /// SIGCHLD at its default makes no pidfd.
     ///
+    /// A pipe that the command asks for is closed, since nobody could read or write it: the program
+    /// sees its end.
+    ///
     /// ```
     /// use forkless::Command;
     /// assert!(Command::new("true").status().unwrap().success());

@@ -114,10 +114,13 @@ impl Spec {
         }
     }
 
-    /// Whether a number that programs write to is a pipe that the child reads from.
-    pub(crate) fn is_output_reversed(&self, number: RawFd) -> bool {
-        let set = self.std.get(number as usize).and_then(Option::as_ref);
-        number != 0 && set.is_some_and(|s| matches!(s.0, Kind::PipedInput))
+    /// Whether a pipe at this number is one that the child reads from.
+    pub(crate) fn is_read_by_child(&self, number: RawFd) -> bool {
+        let set = match self.std.get(number as usize) {
+            Some(std) => std.as_ref(),
+            None => self.fds.get(&number),
+        };
+        number == 0 || set.is_some_and(|s| matches!(s.0, Kind::PipedInput))
     }
 
     /// Whether the child leads a process group of its own.

@@ -124,7 +124,7 @@ impl Child {
         self.held.inner.take_pipe(number)
     }
 
-    /// Awaits the child's end. Its standard input, if still held here, is closed first.
+    /// Awaits the child's end. The pipes that it reads from, if still held here, are closed first.
     /// Cancel-safe: nothing is lost when the future is dropped, and it can be awaited again.
     ///
     /// ```
@@ -146,6 +146,7 @@ impl Child {
     /// Outside a runtime with I/O enabled.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
+        self.held.inner.close_inputs();
         self.ended().await.map_err(waited)
     }
 
@@ -265,7 +266,8 @@ impl Child {
         }
     }
 
-    /// Awaits the end and collects what the child writes meanwhile.
+    /// Awaits the end and collects what the child writes meanwhile to standard output and error.
+    /// Every other pipe that was not taken is closed.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")]
@@ -283,6 +285,7 @@ impl Child {
     /// As [`Child::wait`].
     pub async fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
+        self.held.inner.close_pipes();
         let (out, err) = (self.stdout.take(), self.stderr.take());
         let (stdout, stderr) = both(read_all(out), read_all(err)).await;
         let (stdout, stderr) = (stdout?, stderr?);

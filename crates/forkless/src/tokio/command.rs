@@ -470,6 +470,7 @@ impl Command {
         async {
             let mut child = child?;
             drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+            child.held.inner.close_pipes();
             child.wait().await
         }
     }

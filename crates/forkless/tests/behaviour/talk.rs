@@ -365,6 +365,70 @@ fn a_pipe_the_child_reads_from_at_a_number_that_is_written_to_by_custom() {
     child.wait().unwrap();
 }
 
+/// Reads an input that has no writer, and writes more than a pipe holds. `timeout` ends with 124
+/// where it waited instead.
+const ENDS: &str = "timeout 100 cat <&7 || exit; \
+    timeout 100 head -c 1000000 /dev/zero >&8; test $? -ne 124 || exit; \
+    timeout 100 head -c 1000000 /dev/zero >&2; test $? -ne 124 || exit";
+
+fn with_pipes(script: &str) -> Command {
+    let mut c = sh(&format!("{ENDS}; {script}"));
+    c.fd(7, Stdio::piped_input()).fd(8, Stdio::piped()).stderr(Stdio::piped());
+    c
+}
+
+/// Regression: the library held the only other end of these pipes, and the call never returned.
+fn no_call_waits_for_a_pipe_that_nobody_can_reach() {
+    let code = |status: std::process::ExitStatus| status.code();
+    assert_eq!(code(with_pipes("exit 5").status().unwrap()), Some(5));
+    assert_eq!(code(with_pipes("exit 5").output().unwrap().status), Some(5));
+    let (status, said) = with_pipes("exit 5").communicate().run().unwrap();
+    assert_eq!((code(status), said.end), (Some(5), End::Complete));
+    assert!(said.others.is_empty());
+    assert_eq!(said.stderr.len(), 1_000_000);
+    let (status, said) = with_pipes("exit 5").communicate().capture(8).run().unwrap();
+    assert_eq!((code(status), said.others[0].1.len()), (Some(5), 1_000_000));
+    let prepared = with_pipes("exit 5").prepare().unwrap();
+    assert_eq!(code(prepared.status().unwrap()), Some(5));
+    assert_eq!(code(prepared.output().unwrap().status), Some(5));
+    let child = with_pipes("exit 5").spawn().unwrap();
+    assert_eq!(code(child.wait_with_output().unwrap().status), Some(5));
+    let stages = || with_pipes("echo x").pipe(with_pipes("read x")).pipe(with_pipes("exit 5"));
+    let codes: Vec<_> = stages().status().unwrap().into_iter().map(code).collect();
+    assert_eq!(codes, [Some(0), Some(0), Some(5)]);
+    assert_eq!(code(stages().output().unwrap().status), Some(5));
+}
+
+fn a_wait_closes_every_pipe_that_the_child_reads_from() {
+    let reads = || {
+        let mut c = sh("timeout 100 cat <&7 && echo end >&8");
+        c.fd(7, Stdio::piped_input()).fd(8, Stdio::piped());
+        c
+    };
+    // What it has written can still be read.
+    let said = |mut child: forkless::Child| {
+        let mut text = String::new();
+        std::fs::File::from(child.take_pipe(8).unwrap()).read_to_string(&mut text).unwrap();
+        text
+    };
+    let mut child = reads().spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(said(child), "end\n");
+    let mut child = reads().spawn().unwrap();
+    assert!(child.wait_timeout(Duration::from_secs(200)).unwrap().success());
+    assert_eq!(said(child), "end\n");
+    // The first stage ends after the last: the wait for it must not keep the last one's input open.
+    let mut first = sh("timeout 100 cat <&7 && timeout 100 cat <&9");
+    let (read, write) = std::io::pipe().unwrap();
+    first.fd(9, std::os::fd::OwnedFd::from(read)).fd(7, Stdio::piped_input());
+    let mut last = reads();
+    last.fd(9, std::os::fd::OwnedFd::from(write));
+    let mut stages = first.pipe(last);
+    let mut children = stages.spawn().unwrap();
+    drop(stages);
+    assert!(children.wait().unwrap().iter().all(|s| s.success()));
+}
+
 cases![
     three_streams_at_once_and_merged,
     a_conversation_leaves_the_command_as_it_was,
@@ -380,6 +444,8 @@ cases![
     a_pipeline_that_cannot_start_leaves_nothing,
     a_pipelines_input_may_be_a_pipe,
     a_pipe_the_child_reads_from_at_a_number_that_is_written_to_by_custom,
+    no_call_waits_for_a_pipe_that_nobody_can_reach,
+    a_wait_closes_every_pipe_that_the_child_reads_from,
     ; once
     a_hundred_megabytes_both_ways,
     a_deadline_holds_for_a_child_that_may_not_be_killed,
