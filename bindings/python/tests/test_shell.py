@@ -239,6 +239,59 @@ def test_many_lines_leave_no_descriptor() -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
+def _polled(process: subprocess.Popen) -> None:
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process.poll() == 0
+
+
+def _polled_behind_another(process: subprocess.Popen) -> None:
+    os.waitpid(process.pid, 0)
+    assert process.poll() == 0
+
+
+def _awaited_behind_another(process: subprocess.Popen) -> None:
+    os.waitpid(process.pid, 0)
+    assert process.wait() == 0
+
+
+ENDS = {
+    "wait": lambda process: process.wait(),
+    "poll": _polled,
+    "communicate": lambda process: process.communicate(),
+    "a timeout": lambda process: process.wait(timeout=600),
+    "a signal": lambda process: (process.kill(), process.wait()),
+    "poll, where another has the status": _polled_behind_another,
+    "wait, where another has the status": _awaited_behind_another,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_line_that_has_ended_keeps_no_file_open(end: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "errors"
+
+    def open_copies() -> int:
+        links = ["/proc/self/fd/" + number for number in os.listdir("/proc/self/fd")]
+        return sum(os.path.realpath(link) == str(path) for link in links)
+
+    with open(path, "w") as errors:
+        process = subprocess.Popen("sleep 0", shell=True, stderr=errors)
+    assert process._line is not None
+    # A shell that waits would have something to say: a copy is kept for it.
+    assert open_copies() == sh_waits()
+    ENDS[end](process)
+    assert open_copies() == 0
+
+
+def test_a_stream_that_is_closed_keeps_no_descriptor() -> None:
+    _popen.popen("sleep 0").close()
+    before = len(os.listdir("/proc/self/fd"))
+    streams = [_popen.popen("sleep 0") for _ in range(5)]
+    for stream in streams:
+        assert stream._proc._line is not None
+        stream.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 SYSTEM_LINES = [line for line in LINES if "\x00" not in line]
 
 

@@ -22,6 +22,7 @@ import pytest
 
 import forkless
 from forkless import _native, subprocess
+from held_program import open_descriptors
 
 PYTHON = sys.executable
 IS_ROOT = os.geteuid() == 0
@@ -831,6 +832,27 @@ def test_kill_group_reaches_grandchildren_after_the_child_has_ended(no_fork):
     child.kill()
     assert child.stdout.read() == b""
     child.stdout.close()
+
+
+def test_a_leader_that_has_ended_alone_keeps_no_descriptor(no_fork):
+    subprocess.run(["true"], kill_group=True)
+    before = open_descriptors()
+    children = [
+        subprocess.Popen(["true"], **options)
+        for options in ({"kill_group": True}, {"deadline": 600}, {"deadline": float("inf")})
+    ]
+    for child in children:
+        assert child.wait() == 0
+        child.kill()
+    assert open_descriptors() == before
+
+
+def test_a_leader_whose_status_another_has_taken_is_signalled_no_more(no_fork):
+    child = subprocess.Popen(["true"], kill_group=True)
+    os.waitpid(child.pid, 0)
+    assert child.poll() == 0
+    # Its number may be another process's by now.
+    assert child._leader.reaped and not child._leader.signal(0)
 
 
 def _kernel():

@@ -75,7 +75,8 @@ class Popen(subprocess.Popen[bytes]):
 
     def let_go(self) -> None:
         """Closes the pidfd of a child that has been reaped, unless its group may be signalled."""
-        if self._child is not None and self._leader is None:
+        leader = self._leader
+        if self._child is not None and (leader is None or leader.child.pidfd == -1):
             fd = self._child.detach_pidfd()
             if fd != -1:
                 os.close(fd)

@@ -64,11 +64,11 @@ class Leader:
 
         Raises PermissionError as os.killpg() does.
         """
-        if self.child.pidfd != -1:
+        # Held for the call: the last reference closes the pidfd, and `reap` may come meanwhile.
+        child = self.child
+        if child.pidfd != -1:
             try:
-                signal.pidfd_send_signal(
-                    self.child.pidfd, number, None, PIDFD_SIGNAL_PROCESS_GROUP
-                )
+                signal.pidfd_send_signal(child.pidfd, number, None, PIDFD_SIGNAL_PROCESS_GROUP)
                 return True
             except ProcessLookupError:
                 # A child that has not got as far as its group is all of it.
@@ -106,9 +106,10 @@ class Leader:
         return self.reaped or self._ends_within(0)
 
     def _ends_within(self, timeout: Optional[float]) -> bool:
-        if self.child.pidfd != -1:
-            return _readable(self.child.pidfd, timeout)
-        return _look_for_end(self.child.pid, timeout)
+        child = self.child
+        if child.pidfd != -1:
+            return _readable(child.pidfd, timeout)
+        return _look_for_end(child.pid, timeout)
 
     def wait_without_lock(self, timeout: Optional[float]) -> bool:
         """Waits until the child can be reaped, and kills it at its deadline. False when the time is
@@ -148,19 +149,21 @@ class Leader:
             self.expired = False
 
     def reap(self) -> None:
-        """Called with the lock held, when the child has been reaped."""
+        """Called when the child has been reaped."""
         self.reaped = True
-        if self.entry is None or self.expired:
-            return
+        child = self.child
         try:
-            if self.child.pidfd != -1:
-                signal.pidfd_send_signal(self.child.pidfd, 0, None, PIDFD_SIGNAL_PROCESS_GROUP)
+            if child.pidfd != -1:
+                signal.pidfd_send_signal(child.pidfd, 0, None, PIDFD_SIGNAL_PROCESS_GROUP)
                 return
         except OSError:
             pass
-        # Nobody is left to kill, or nobody that could be: the watch need not keep the pidfd. By
-        # one assignment, since a finalizer may be here in the midst of `_Watch.add`.
-        self.entry[2] = None
+        # Nobody is left to kill, or nobody that could be: neither the watch nor the Popen's owner
+        # has a use for the pidfd.
+        self.child = Child(child.pid, -1)
+        # By one assignment, since a finalizer may be here in the midst of `_Watch.add`.
+        if self.entry is not None and not self.expired:
+            self.entry[2] = None
 
 
 def wait_for_end(pid: int, timeout: Optional[float]) -> bool:

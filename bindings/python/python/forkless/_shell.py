@@ -35,7 +35,7 @@ class Line:
 
     The process is an ordinary child, which the caller waits for by its number. The status has to
     be translated by :meth:`end`: a shell that waits reports a program killed by signal n as
-    128 + n.
+    128 + n. Until then it holds a copy of the line's standard error, for the shell's words.
 
     >>> line = start(b"exec sleep 0", env=None, cwd=None, stdin=-1, stdout=-1, stderr=-1,
     ...              close_fds=True, restore_signals=True)
@@ -62,13 +62,23 @@ class Line:
         self._sent.append(signal)
 
     def end(self, status: int) -> int:
-        """The shell's wait status for the program's."""
-        if not 0 < status & 0x7F < 0x7F or status & 0x7F in self._sent:
+        """The shell's wait status for the program's. Of a line that was let go it is the same."""
+        end = self._end
+        self.let_go()
+        if end is None or not 0 < status & 0x7F < 0x7F or status & 0x7F in self._sent:
             return status
         if self.quiet:
-            self.words = _shell_message(self._end, status)
-        translated: int = _shell_end(self._end, status)
+            self.words = _shell_message(end, status)
+        translated: int = _shell_end(end, status)
         return translated
+
+    def let_go(self) -> None:
+        """Closes the copy of the standard error that the shell's words would go to.
+
+        A program may keep the object of a line that has ended, and with this copy a lock, or the
+        place on a disk of a log that it has removed.
+        """
+        self._end = None
 
 
 # Popen's __del__ comes here, when a module's names may be gone.

@@ -384,6 +384,7 @@ def _methods(popen):
     """The methods of Popen that differ from those of the class, around these."""
     standard_init = _method(popen, "__init__")
     standard_execute_child = _method(popen, "_execute_child")
+    standard_internal_poll = _method(popen, "_internal_poll")
     standard_handle_exitstatus = _method(popen, "_handle_exitstatus")
     standard_send_signal = _method(popen, "send_signal")
     standard_wait = _method(popen, "wait")
@@ -592,7 +593,20 @@ def _methods(popen):
         else:
             self._leader.signal(signal.SIGKILL)
 
-    # Called by a finalizer: at the interpreter's end the module's names may be gone.
+    # The two are called by a finalizer: at the interpreter's end the module's names may be gone.
+    def _internal_poll(self, *args, **kwargs):
+        code = standard_internal_poll(self, *args, **kwargs)
+        if code is not None:
+            # Where another has taken the status, no _handle_exitstatus has told them.
+            if self._line is not None:
+                self._line.let_go()
+            leader = self._leader
+            if leader is not None and not leader.reaped:
+                leader.reap()
+        return code
+
+    _internal_poll.__doc__ = standard_internal_poll.__doc__
+
     def _handle_exitstatus(self, sts, *rest):
         line = self._line
         if line is not None:
@@ -726,6 +740,7 @@ def _methods(popen):
             "_execute_child",
             "_start_exception",
             "_kill_all",
+            "_internal_poll",
             "_handle_exitstatus",
             "send_signal",
             "_wait",
