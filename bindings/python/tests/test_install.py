@@ -186,6 +186,50 @@ def test_uninstall_puts_everything_back() -> None:
     assert out == "done\n"
 
 
+def test_uninstall_in_the_midst_of_a_call_lets_it_end() -> None:
+    """As by another thread. Each value uninstalls when it is used, and the call goes on in it."""
+    python(
+        """
+        import signal
+
+        class Word(os.PathLike):
+            def __init__(self, word):
+                self.word = word
+            def __fspath__(self):
+                forkless.uninstall()
+                return self.word
+
+        class Seconds(float):
+            def __radd__(self, now):
+                forkless.uninstall()
+                return now + float(self)
+
+        run = subprocess.Popen
+        env = dict(os.environ, A=Word("a"))
+        calls = {
+            "start": lambda: run([Word("true")]).wait(),
+            "line": lambda: run("exec sleep 0", shell=True, env=env).wait(),
+            "shell": lambda: run("true; exit 0", shell=True, env=env).wait(),
+            "options": lambda: run([Word("true")], nice=5, deadline=600).wait(),
+            "wait": lambda: run(["true"]).wait(Seconds(600)),
+            "wait, deadline": lambda: run(["true"], deadline=600).wait(Seconds(600)),
+            "communicate": lambda: run(["true"]).communicate(timeout=Seconds(600)) and 0,
+        }
+        for name, call in calls.items():
+            forkless.install()
+            assert call() == 0, name
+            assert "_start_exception" not in vars(subprocess.Popen), name
+        forkless.install()
+        try:
+            run([Word("/no/such/program")])
+        except FileNotFoundError as error:
+            assert os.fspath(error.filename) == "/no/such/program"
+        else:
+            assert False
+        """
+    )
+
+
 def test_what_was_replaced_since_stays() -> None:
     python(
         """

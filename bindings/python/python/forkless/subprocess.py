@@ -337,7 +337,9 @@ if _is_standard(vars(_source).get("_text_encoding")):
     _text_encoding = _telling_the_caller(vars(_source)["_text_encoding"])
 
 
-#: Class attributes, for instances that were made otherwise.
+#: Attributes of an instance, and what they are where it has none. They are read by `getattr`: an
+#: instance may be older than `forkless.install`, and a method may still run behind
+#: `forkless.uninstall`, which leaves nothing of ours in the class.
 _DEFAULTS = {
     # What was given of the options of ours.
     "_options": None,
@@ -429,7 +431,7 @@ def _methods(popen):
         start_new_session,
         process_group=-1,
     ):
-        options = self._options
+        options = getattr(self, "_options", None)
         if options is not None and options.process_group is not None:
             process_group = options.process_group
         if preexec_fn is not None or (options is None and _fork_exec_is_patched()):
@@ -527,7 +529,7 @@ def _methods(popen):
                 self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
                 return
 
-        blocking = self._blocking
+        blocking = getattr(self, "_blocking", True)
         leads = options is not None and options.leads_group
         started = _forkless.spawn(
             argv,
@@ -550,7 +552,9 @@ def _methods(popen):
             **more,
         )
         if type(started[0]) is str:
-            raise _failed(self, _StepError(*started), locals())
+            error = _StepError(*started)
+            _tidy_failed(self, error, locals())
+            raise _start_exception(self, error, executable, cwd, by_posix_spawn)
         if not blocking:
             self._names = (executable, cwd, by_posix_spawn)
             self._child = _Child(*started)
@@ -588,19 +592,20 @@ def _methods(popen):
 
     def _kill_all(self):
         """SIGKILL to the child's group where it leads one for that, else to the child."""
-        if self._leader is None:
+        leader = getattr(self, "_leader", None)
+        if leader is None:
             standard_send_signal(self, signal.SIGKILL)
         else:
-            self._leader.signal(signal.SIGKILL)
+            leader.signal(signal.SIGKILL)
 
     # The two are called by a finalizer: at the interpreter's end the module's names may be gone.
     def _internal_poll(self, *args, **kwargs):
         code = standard_internal_poll(self, *args, **kwargs)
         if code is not None:
             # Where another has taken the status, no _handle_exitstatus has told them.
-            if self._line is not None:
-                self._line.let_go()
-            leader = self._leader
+            line, leader = getattr(self, "_line", None), getattr(self, "_leader", None)
+            if line is not None:
+                line.let_go()
             if leader is not None and not leader.reaped:
                 leader.reap()
         return code
@@ -608,21 +613,21 @@ def _methods(popen):
     _internal_poll.__doc__ = standard_internal_poll.__doc__
 
     def _handle_exitstatus(self, sts, *rest):
-        line = self._line
+        line = getattr(self, "_line", None)
         if line is not None:
             sts = line.end(sts)
         standard_handle_exitstatus(self, sts, *rest)
-        leader = self._leader
+        leader = getattr(self, "_leader", None)
         if leader is not None:
             leader.reap()
 
     def send_signal(self, sig):
-        leader = self._leader
+        leader = getattr(self, "_leader", None)
         if leader is not None and self._options.kill_group:
             self.poll()
             leader.signal(sig)
             return
-        line = self._line
+        line = getattr(self, "_line", None)
         if line is not None:
             line.sent(sig)
         standard_send_signal(self, sig)
@@ -630,7 +635,7 @@ def _methods(popen):
     send_signal.__doc__ = standard_send_signal.__doc__
 
     def _wait(self, timeout):
-        leader = self._leader
+        leader = getattr(self, "_leader", None)
         if self.returncode is None:
             if leader is not None:
                 ended = leader.wait_without_lock(timeout)
@@ -642,7 +647,7 @@ def _methods(popen):
 
     def wait(self, timeout=None):
         code = standard_wait(self, timeout)
-        leader = self._leader
+        leader = getattr(self, "_leader", None)
         if leader is not None and leader.expired and code == -9 and not leader.quiet:
             _tell_deadline(self, leader, None, None)
         return code
@@ -660,10 +665,10 @@ def _methods(popen):
         return standard_communicate(self, input, timeout)
 
     def communicate(self, input=None, timeout=None):
-        leader = self._leader
+        leader = getattr(self, "_leader", None)
         if leader is None or leader.seconds is None:
             answer = talk(self, input, timeout)
-            line = self._line
+            line = getattr(self, "_line", None)
             if line is not None and line.quiet:
                 answer = _shell.finish(line, *answer)
             return answer
@@ -775,11 +780,10 @@ def _take_later_options(self, kwargs):
         self.pipesize = size
 
 
-def _failed(popen, error, given):
-    """Leaves a Popen as the standard module leaves one whose start has failed. Its exception."""
-    by_posix_spawn = given["by_posix_spawn"]
+def _tidy_failed(popen, error, given):
+    """Leaves a Popen as the standard module leaves one whose start has failed."""
     # With posix_spawn the standard Popen has no child then.
-    if not by_posix_spawn and error.step not in _WITHOUT_CHILD:
+    if not given["by_posix_spawn"] and error.step not in _WITHOUT_CHILD:
         # Its child has ended by _exit(255), and was reaped.
         popen.pid = error.pid
         popen._child_created = True
@@ -787,7 +791,6 @@ def _failed(popen, error, given):
             *[given[pipe] for pipe in "p2cread p2cwrite c2pread c2pwrite errread errwrite".split()]
         )
         popen._handle_exitstatus(255 << 8)
-    return popen._start_exception(error, given["executable"], given["cwd"], by_posix_spawn)
 
 
 def _goes_by_posix_spawn(given):
@@ -838,7 +841,7 @@ def _direct_line(self, argv, executable, pass_fds, other_options, **rest):
         pass_fds=pass_fds,
         executable=executable,
         line_count=1,
-        other_options=other_options or not self._blocking,
+        other_options=other_options or not getattr(self, "_blocking", True),
     ):
         return None
     return _shell.start(argv[2], **rest)
@@ -846,10 +849,10 @@ def _direct_line(self, argv, executable, pass_fds, other_options, **rest):
 
 def _lead(self, started, options):
     # The pidfd has one owner.
-    child = self._child if self._child is not None else _Child(*started)
+    child = getattr(self, "_child", None) or _Child(*started)
     self._leader = leader = _group.Leader(child, self._waitpid_lock, options.deadline)
     self._deadline = leader.moment
-    if leader.moment is not None and self._blocking:
+    if leader.moment is not None and getattr(self, "_blocking", True):
         _group.watch(leader)
 
 
@@ -907,7 +910,7 @@ def _patches():
     owner = _standard_popen()
     if owner is None:
         raise AttributeError("%r has taken the place of its Popen" % (_standard.Popen,))
-    patches = [(owner, name, value) for name, value in _DEFAULTS.items()]
+    patches = []
     for name, value in _methods(owner).items():
         value.__qualname__ = "Popen." + name
         value.__module__ = owner.__module__
