@@ -282,15 +282,19 @@ impl Plan {
         populated: f64,
     ) -> io::Result<Self> {
         let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-        Self::of(mappings, procfs::refuses_huge_pages(pid), populated, |start| Populated::at(&pagemap, start))
+        let look = |start| Populated::at(&pagemap, start);
+        let next = |range| Populated::next(&pagemap, range);
+        Self::of(mappings, procfs::refuses_huge_pages(pid), populated, look, next)
     }
 
-    /// `refuses`: the process has excluded all its memory.
+    /// `refuses`: the process has excluded all its memory. `next` gives an address in a range below
+    /// which nothing of it is populated.
     fn of<'m>(
         mappings: impl IntoIterator<Item = &'m Mapping>,
         refuses: bool,
         populated: f64,
         mut look: impl FnMut(u64) -> io::Result<Populated>,
+        mut next: impl FnMut(Range<u64>) -> u64,
     ) -> io::Result<Self> {
         let mut plan = Self::default();
         for mapping in mappings {
@@ -304,7 +308,7 @@ impl Plan {
             } else if refuses || mapping.is_excluded {
                 plan.excluded += small;
             } else {
-                plan.ask(whole, populated, &mut look)?;
+                plan.ask(whole, populated, &mut look, &mut next)?;
             }
             if plan.present + plan.swapped == there {
                 plan.huge_already += mapping.anon_huge;
@@ -319,21 +323,29 @@ impl Plan {
         whole: Range<u64>,
         populated: f64,
         look: &mut impl FnMut(u64) -> io::Result<Populated>,
+        next: &mut impl FnMut(Range<u64>) -> u64,
     ) -> io::Result<()> {
-        for start in whole.step_by(HUGE as usize) {
+        let mut start = whole.start;
+        while start < whole.end {
+            let end = start + HUGE;
             let Populated { present, swapped } = look(start)?;
             match present + swapped {
-                0 => {}
+                // A sanitizer maps terabytes, and uses little of them.
+                0 => {
+                    start = next(end..whole.end) / HUGE * HUGE;
+                    continue;
+                }
                 pages if (pages as f64) < populated * (HUGE / PAGE) as f64 => self.sparse += pages * PAGE,
                 _ => {
                     self.present += present;
                     self.swapped += swapped;
                     match self.ranges.last_mut() {
-                        Some(last) if last.end == start => last.end += HUGE,
-                        _ => self.ranges.push(start..start + HUGE),
+                        Some(last) if last.end == start => last.end = end,
+                        _ => self.ranges.push(start..end),
                     }
                 }
             }
+            start = end;
         }
         Ok(())
     }
@@ -353,6 +365,64 @@ impl Populated {
         let count = |bit: u8| entries.chunks_exact(8).filter(|entry| entry[7] & bit != 0).count() as u64;
         Ok(Self { present: count(0x80), swapped: count(0x40) })
     }
+
+    /// The first address in a range with a page that is there or swapped out; else the range's end.
+    /// Before Linux 6.7 it is the range's begin, for nothing skips what is empty.
+    fn next(pagemap: &File, range: Range<u64>) -> u64 {
+        let mut region = PageRegion::default();
+        let mut scan = PagemapScan {
+            size: size_of::<PagemapScan>() as u64,
+            start: range.start,
+            end: range.end,
+            vec: (&raw mut region).expose_provenance() as u64,
+            vec_len: 1,
+            max_pages: 1,
+            category_anyof_mask: PagemapScan::PRESENT | PagemapScan::SWAPPED,
+            return_mask: PagemapScan::PRESENT | PagemapScan::SWAPPED,
+            ..PagemapScan::default()
+        };
+        // SAFETY: `scan` has the layout that the kernel expects, and `vec` is room for one region.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PagemapScan::CALL, &raw mut scan) };
+        match found {
+            0 => range.end,
+            1.. => region.start,
+            _ => range.start,
+        }
+    }
+}
+
+/// `struct pm_scan_arg` of include/uapi/linux/fs.h.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct PagemapScan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+impl PagemapScan {
+    /// `_IOWR('f', 16, struct pm_scan_arg)`.
+    const CALL: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
+    const PRESENT: u64 = 1 << 3;
+    const SWAPPED: u64 = 1 << 4;
+}
+
+/// `struct page_region`, the same.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
 }
 
 /// Asks for every range by `call`, which says how long it took, and rests between by `rest`.
@@ -498,7 +568,9 @@ mod tests {
             mapping
         };
         let full = |_| Ok(Populated { present: 512, swapped: 0 });
-        let plan = |mapping: Mapping, refuses| Plan::of([&mapping], refuses, 0.5, full).unwrap();
+        let plan = |mapping: Mapping, refuses| {
+            Plan::of([&mapping], refuses, 0.5, full, |range| range.start).unwrap()
+        };
         let all = plan(of(3, |_| {}), false);
         assert_eq!((all.ranges.len(), all.ranges[0].start, all.bytes()), (1, HUGE * 100, HUGE * 3));
         assert_eq!((all.present, all.excluded, all.unfit), (3 * 512, 0, 0));
@@ -536,9 +608,37 @@ mod tests {
             let present = [255, 100, 0, 256][(start / HUGE) as usize];
             Ok(Populated { present, swapped: if start == HUGE { 156 } else { 0 } })
         };
-        let plan = Plan::of([&mapping], false, 0.5, used).unwrap();
+        let mut skipped = Vec::new();
+        let next = |range: Range<u64>| {
+            skipped.push(range.start / HUGE..range.end / HUGE);
+            range.start + PAGE
+        };
+        let plan = Plan::of([&mapping], false, 0.5, used, next).unwrap();
         assert_eq!(plan.ranges, [HUGE..HUGE * 2, HUGE * 3..HUGE * 4]);
         assert_eq!((plan.present, plan.swapped, plan.sparse), (356, 156, 255 * PAGE));
+        assert_eq!(skipped, vec![3..4; 1], "what is used is looked at one by one");
+    }
+
+    #[test]
+    fn the_next_page_in_use_is_found_behind_emptiness() {
+        let size = 64 << 20;
+        let mut memory = Vec::<u8>::with_capacity(size);
+        let begin = (memory.as_mut_ptr().addr() as u64).next_multiple_of(HUGE);
+        let used = 9 * HUGE + 5 * PAGE;
+        let at = usize::try_from(used + begin).unwrap() - memory.as_ptr().addr();
+        memory.spare_capacity_mut()[at].write(1);
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let range = begin + HUGE..begin + 12 * HUGE;
+        // A machine may give huge pages unasked.
+        let found = [begin + used, begin + 9 * HUGE];
+        match Populated::next(&pagemap, range.clone()) {
+            next if next == range.start => println!("skipped: Linux before 6.7"),
+            next => assert!(found.contains(&next), "{next:x} {begin:x}"),
+        }
+        let behind = begin + 10 * HUGE..range.end;
+        assert!([behind.start, behind.end].contains(&Populated::next(&pagemap, behind.clone())));
+        let Populated { present, swapped } = Populated::at(&pagemap, begin + 9 * HUGE).unwrap();
+        assert!(present + swapped > 0);
     }
 
     /// The huge pages that each call asks for. `cost` gives a page's time by the number of the page
