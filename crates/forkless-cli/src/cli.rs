@@ -65,8 +65,9 @@ pub(crate) enum Command {
     /// entries.
     ///
     /// From outside, by process_madvise(MADV_COLLAPSE), in short calls at a limited share of the
-    /// time. Needs Linux 6.1 and root, or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory that the program
-    /// excluded and huge pages that are mostly unused are left out.
+    /// time. Needs Linux 6.1, and root; the owner of the process needs CAP_SYS_NICE alone. Memory
+    /// that the program excluded, mappings of files, and huge pages that are mostly unused are left
+    /// out.
     #[cfg(target_os = "linux")]
     Repair(commands::repair::Args),
     /// Print what programs have counted into a record.

@@ -225,12 +225,11 @@ fn with_huge_pages(
     if model.fork_per_huge_page.is_none() {
         return Err("none could be had here for a try".to_owned());
     }
-    match probe_repair() {
-        // Another user may.
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
-            return Err(format!("this kernel merges no pages of another process ({error})"));
-        }
-        _ => {}
+    // Refused for another reason, it may be done by another user, or at another time.
+    if let Err(error) = probe_repair()
+        && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS))
+    {
+        return Err(format!("this kernel merges no pages of another process ({error})"));
     }
     let small = (memory.anon.saturating_sub(plan.huge_already) / 4096).saturating_sub(plan.present);
     let swapped = (memory.swap / 4096).saturating_sub(plan.swapped);

@@ -56,7 +56,10 @@ pub(super) fn entries() -> Vec<Entry> {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Err(format!("{error}; {}", repair_privilege()))
             }
-            Err(error) => Err(format!("{error}; needs Linux 6.1")),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                Err(format!("{error}; needs Linux 6.1"))
+            }
+            Err(error) => Err(format!("cannot be tried: {error}")),
         },
         "giving a running program huge pages from outside",
         "the program must be restarted with other settings",
