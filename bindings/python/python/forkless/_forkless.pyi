@@ -48,6 +48,9 @@ def executed(owned: object) -> Union[None, Literal[True], _Failed]:
 def detach_pidfd(owned: object) -> None:
     """From here on the caller closes the pidfd."""
 
+def reaches_group(pidfd: int) -> bool:
+    """Whether a signal to the process group of a pidfd's process reaches somebody."""
+
 def close_exec_fd(owned: object) -> None:
     """Closes the descriptor that shows the exec."""
 

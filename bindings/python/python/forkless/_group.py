@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 
+from . import _forkless
 from ._native import Child
 
 # Not from `typing`, whose import takes as long as that of `subprocess`.
@@ -151,16 +152,11 @@ class Leader:
     def reap(self) -> None:
         """Called when the child has been reaped."""
         self.reaped = True
-        child = self.child
-        try:
-            if child.pidfd != -1:
-                signal.pidfd_send_signal(child.pidfd, 0, None, PIDFD_SIGNAL_PROCESS_GROUP)
-                return
-        except OSError:
-            pass
+        if self.child.pidfd != -1 and _forkless.reaches_group(self.child.pidfd):
+            return
         # Nobody is left to kill, or nobody that could be: neither the watch nor the Popen's owner
         # has a use for the pidfd.
-        self.child = Child(child.pid, -1)
+        self.child = Child(self.child.pid, -1)
         # By one assignment, since a finalizer may be here in the midst of `_Watch.add`.
         if self.entry is not None and not self.expired:
             self.entry[2] = None
