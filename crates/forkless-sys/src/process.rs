@@ -355,10 +355,16 @@ pub fn seccomp_mode() -> Result<i32> {
 /// `waitpid(3)` does.
 #[inline(always)]
 pub fn wait4(pid: i32, options: u32) -> Result<i32> {
+    wait4_status(pid, options).map(|status| status.unwrap_or(0))
+}
+
+/// Likewise with [`WNOHANG`] among the options: `None` while the child runs.
+#[inline(always)]
+pub fn wait4_status(pid: i32, options: u32) -> Result<Option<i32>> {
     let mut status = 0i32;
     // SAFETY: the kernel writes one int; no rusage is asked for.
-    unsafe { calls::wait4(Pid(pid), &raw mut status, Flags(options), core::ptr::null_mut()) }?;
-    Ok(status)
+    let ended = unsafe { calls::wait4(Pid(pid), &raw mut status, Flags(options), core::ptr::null_mut()) }?;
+    Ok((ended != 0).then_some(status))
 }
 
 /// Device, inode and mode of a file (`stat(2)`, following links).

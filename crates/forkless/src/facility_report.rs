@@ -66,7 +66,12 @@ pub fn facilities() -> Vec<FacilityReport> {
             "a handle on the child that no other process can inherit by pid reuse",
             "pidfd_open right after the clone, else the pid",
         ),
-        row("waitid P_PIDFD", &found.wait_pidfd, "waiting for the child and no other", "waitid by pid"),
+        row(
+            "waitid P_PIDFD",
+            &found.wait_pidfd,
+            "waiting for the child and no other",
+            "waitid by pid, else wait4",
+        ),
         row(
             "pidfd_send_signal",
             &found.signal_pidfd,

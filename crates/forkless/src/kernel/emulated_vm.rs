@@ -8,6 +8,7 @@
 //! [`crate::facilities`] shows it.
 #![expect(unsafe_code, reason = "a probing child; a report in a mapping of its own")]
 
+use super::wait::wait;
 use crate::error::{SpawnError, Step};
 use forkless_child::Report;
 use forkless_sys::mm::LARGEST_PAGE;
@@ -43,7 +44,7 @@ pub(crate) fn shares_memory() -> Result<()> {
         let _ = signal::set_mask(old);
     }
     if let Ok(pid) = made {
-        while process::waitid(process::P_PID, pid, process::WEXITED | process::WALL) == Err(Errno::EINTR) {}
+        while wait(pid, process::WEXITED | process::WALL) == Err(Errno::EINTR) {}
     }
     // SAFETY: the child is gone.
     let _ = unsafe { mm::munmap(stack, LARGEST_PAGE) };

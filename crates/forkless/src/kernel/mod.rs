@@ -10,3 +10,4 @@ pub(crate) mod poll;
 pub(crate) mod process_state;
 pub(crate) mod single_threaded;
 pub(crate) mod thread;
+pub(crate) mod wait;

@@ -5,31 +5,37 @@
 //! have become another's only where pidfds are refused *and* other code of the process reaps our
 //! children. So a signal is sent by number only to a process that is still our child.
 
+use crate::kernel;
 use crate::kernel::descriptor::owned;
 use crate::kernel::facilities;
-use forkless_sys::process::{
-    self, CLD_STOPPED, CLD_TRAPPED, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WaitInfo,
-};
+use crate::kernel::poll::{poll, timespec};
+use forkless_sys::poll::{POLLIN, PollFd};
+use forkless_sys::process::{self, CLD_STOPPED, CLD_TRAPPED, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::{Errno, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::time::Duration;
 
-/// `waitid(2)`; `ECHILD` when the child is not ours to wait for, or no longer.
+/// `waitid(2)`, or what takes its place; `ECHILD` when the child is not ours to wait for, or no longer.
 pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<WaitInfo> {
     let facilities = facilities::get();
     if let Some(fd) = pidfd.filter(|_| facilities.wait_pidfd.works()) {
         match process::waitid(P_PIDFD, fd.as_raw_fd(), options) {
             // A filter or a kernel before 5.4 refuses P_PIDFD. With good arguments waitid has no
-            // such errors.
-            Err(e @ (Errno::EPERM | Errno::ENOSYS | Errno::EINVAL)) => facilities.wait_pidfd.refuse(e),
+            // such errors. EBADF: the program has closed the pidfd.
+            Err(e) if !kernel::wait::is_answer(e) && e != Errno::EBADF => facilities.wait_pidfd.refuse(e),
             answer => {
                 facilities.wait_pidfd.confirm();
                 return answer;
             }
         }
     }
-    process::waitid(P_PID, pid, options)
+    if pidfd.is_some_and(|fd| process::pidfd_send_signal(fd.as_raw_fd(), 0, 0) == Err(Errno::ESRCH)) {
+        // Other code has reaped it, so the number can be another child's.
+        return Err(Errno::ECHILD);
+    }
+    kernel::wait::wait(pid, options)
 }
 
 /// Whether the child has stopped instead of ended.
@@ -61,11 +67,14 @@ pub(crate) fn wait_for_end(pid: i32, pidfd: Option<&OwnedFd>) {
 /// Forgets a child if it has ended, and says whether it has; `options` say whether to wait for
 /// that. The news that it has stopped is left to its tracer.
 pub(crate) fn forget_ended(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<bool> {
-    let seen = wait(pid, pidfd, WEXITED | WNOWAIT | options)?;
-    if seen.pid == 0 || is_stop(&seen) {
-        return Ok(false);
-    }
-    wait(pid, pidfd, WEXITED | WNOHANG).map(|info| info.pid != 0)
+    let options = match wait(pid, pidfd, WEXITED | WNOWAIT | options) {
+        Ok(seen) if seen.pid == 0 || is_stop(&seen) => return Ok(false),
+        Ok(_) => WNOHANG,
+        Err(e) if kernel::wait::is_answer(e) => return Err(e),
+        // Without waitid nobody can look first, and a stop is told here instead of to the tracer.
+        Err(_) => options,
+    };
+    wait(pid, pidfd, WEXITED | options).map(|info| info.pid != 0 && !is_stop(&info))
 }
 
 /// Sends a signal to the child; `ESRCH` when it is gone.
@@ -83,9 +92,17 @@ pub(crate) fn signal(pid: i32, pidfd: Option<&OwnedFd>, signal: i32) -> Result<(
         }
     }
     match wait(pid, pidfd, WEXITED | WNOHANG | WNOWAIT) {
-        Ok(_) => process::kill(pid, signal),
-        Err(_) => Err(Errno::ESRCH),
+        Err(e) if kernel::wait::is_answer(e) => Err(Errno::ESRCH),
+        // Without waitid nobody can look. A pidfd tells of the end, too.
+        Err(_) if pidfd.is_some_and(has_ended) => Err(Errno::ESRCH),
+        _ => process::kill(pid, signal),
     }
+}
+
+/// Whether the process has ended, reaped or not.
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut p = [PollFd { fd: pidfd.as_raw_fd(), events: POLLIN, revents: 0 }];
+    poll(&mut p, Some(timespec(Duration::ZERO))).is_ok_and(|n| n > 0)
 }
 
 /// Tries to wait for and to signal this process by its pidfd. Neither has an effect: it is not its

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use crate::error::{SpawnError, Step};
+use crate::kernel::wait::wait;
 use forkless_child::{Action, Exec, Function, Launch, Report, Stack, start_suspended};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, process};
@@ -49,7 +50,7 @@ pub unsafe fn run_suspended(
         None => Ok(pid),
         // The mask or the handlers: a filter for system calls. It has ended.
         Some(failure) => {
-            let _ = process::wait4(pid, process::WALL);
+            while wait(pid, process::WEXITED | process::WALL) == Err(Errno::EINTR) {}
             Err(fail(failure.errno))
         }
     }

@@ -86,8 +86,13 @@ fn stay_until_ended(pid: i32) {
             }
             Ok(_) | Err(Errno::ECHILD) => return,
             Err(Errno::EINTR) => {}
-            // A filter. To return would end the thread, and that would kill the child.
-            Err(_) => std::thread::park(),
+            // A filter. To return would end the thread, and that would kill the child. A wait by
+            // another call would take its status. Once that is taken there is no such process.
+            Err(_) if process::kill(pid, 0) == Err(Errno::ESRCH) => return,
+            Err(_) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
     }
 }
