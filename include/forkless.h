@@ -602,7 +602,8 @@ int forkless_command_communicate(forkless_command *command, const forkless_commu
 
 /* Closes the standard input of a running child, collects standard output and error, and waits.
  * Pipes at other numbers are closed. Only pipes that were not taken are closed and read. The
- * child's handle is used up, and can only be freed. `status` may be NULL. */
+ * child's handle is used up, and can only be freed. If the call fails while the child runs, it acts
+ * as `forkless_child_free`. `status` may be NULL. */
 int forkless_child_output(forkless_child *child, int *status, forkless_conversation **conversation);
 
 /* How a conversation ended. */

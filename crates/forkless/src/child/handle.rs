@@ -174,7 +174,6 @@ impl Child {
     }
 
     /// Whether the child has been waited for, so that its number may be another process's.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_over(&self) -> bool {
         self.held.ended.is_some() || self.held.gone
     }

@@ -84,11 +84,20 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// As [`Child::wait`].
+    /// As [`Child::wait`], and those of poll(2) and fcntl(2). After an error the handle is dropped:
+    /// [`OnDrop`](crate::OnDrop) says what becomes of the child.
     pub fn wait_with_output(mut self) -> Result<Output, SpawnError> {
-        let (status, said) = converse(&mut self, &mut Talk::default(), None)?;
-        Ok(Output { status, stdout: said.stdout, stderr: said.stderr })
+        Ok(output(converse(&mut self, &mut Talk::default(), None)?))
     }
+
+    /// As [`Child::wait_with_output`], for a child that its caller does not know.
+    pub(crate) fn into_output(self) -> Result<Output, SpawnError> {
+        converse_to_the_end(self, &mut Talk::default(), None).map(output)
+    }
+}
+
+fn output((status, said): (ExitStatus, Conversation)) -> Output {
+    Output { status, stdout: said.stdout, stderr: said.stderr }
 }
 
 struct Stream {
@@ -103,8 +112,22 @@ const PIECE: usize = 64 * 1024;
 /// Between two looks at the child where nothing tells of its end.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Talks with a child that its caller does not know, until both are done. After an error it is
+/// killed and waited for, unless it may not be killed: then it is reaped when it ends.
+pub(crate) fn converse_to_the_end(
+    mut child: Child,
+    how: &mut Talk<'_>,
+    deadline: Option<Instant>,
+) -> Result<(ExitStatus, Conversation), SpawnError> {
+    let done = converse(&mut child, how, deadline);
+    if done.is_err() && !child.is_over() {
+        let _ = kill_and_reap(&mut child, how.kill_group);
+    }
+    done
+}
+
 /// Talks with a child until both are done.
-pub(crate) fn converse(
+fn converse(
     child: &mut Child,
     how: &mut Talk<'_>,
     deadline: Option<Instant>,

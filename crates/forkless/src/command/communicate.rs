@@ -1,7 +1,7 @@
 //! The builder of a talk with a child.
 
 use super::builder::Command;
-use crate::child::{Conversation, Talk, converse, spawn};
+use crate::child::{Conversation, Talk, converse_to_the_end, spawn};
 use crate::error::SpawnError;
 use crate::spec::Defaults;
 use crate::spec::stdio::Stdio;
@@ -282,7 +282,6 @@ impl<'a> Communicate<'a> {
         for (n, was) in before.into_iter().rev() {
             spec.rewire(n, was);
         }
-        let mut child = child?;
-        converse(&mut child, &mut talk, deadline)
+        converse_to_the_end(child?, &mut talk, deadline)
     }
 }

@@ -112,9 +112,7 @@ impl Pipeline {
             match child {
                 Ok(child) => started.push(child),
                 Err(e) => {
-                    for mut child in started {
-                        let _ = child.kill_and_reap();
-                    }
+                    end(started);
                     return Err(e);
                 }
             }
@@ -156,7 +154,11 @@ impl Pipeline {
         let Some(last) = children.stages.pop() else { unreachable!("a pipeline has two stages at least") };
         // With its input still open here, the first stage would never see the end of it.
         children.stages.iter_mut().for_each(Child::close_pipes);
-        let out = last.wait_with_output();
+        let out = last.into_output();
+        if out.is_err() {
+            end(children.stages);
+            return out;
+        }
         children.wait()?;
         out
     }
@@ -170,6 +172,13 @@ impl Pipeline {
     /// ```
     pub fn stages(&self) -> &[Command] {
         &self.stages
+    }
+}
+
+/// Kills and reaps stages, but for those that may not be killed.
+fn end(stages: Vec<Child>) {
+    for mut child in stages {
+        let _ = child.kill_and_reap();
     }
 }
 

@@ -119,7 +119,7 @@ impl Prepared {
     /// # Errors
     /// As [`Command::output`].
     pub fn output(&self) -> Result<Output, SpawnError> {
-        self.start(WaitFor::Clone, Defaults::Capture)?.wait_with_output()
+        self.start(WaitFor::Clone, Defaults::Capture)?.into_output()
     }
 
     /// The command this was made from.

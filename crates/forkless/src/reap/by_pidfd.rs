@@ -17,7 +17,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// `waitid(2)`, or what takes its place; `ECHILD` when the child is not ours to wait for, or no longer.
+/// `waitid(2)`, or what takes its place; `ECHILD` when the child is not ours to wait for, or no
+/// longer.
 pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<WaitInfo> {
     let facilities = facilities::get();
     if let Some(fd) = pidfd.filter(|_| facilities.wait_pidfd.works()) {

@@ -54,7 +54,15 @@ fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
             let reader = {
                 let _blocked = Blocked::begin().map_err(failed)?;
                 let thread = std::thread::Builder::new().name("forkless-output".into());
-                thread.spawn_scoped(scope, || drain(&mut streams, deadline, None)).map_err(failed)?
+                let read = || {
+                    let read = drain(&mut streams, deadline, None);
+                    if read.is_err() {
+                        // A program that still writes must not wait for a reader for ever.
+                        streams.iter_mut().for_each(|stream| stream.0 = None);
+                    }
+                    read
+                };
+                thread.spawn_scoped(scope, read).map_err(failed)?
             };
             let status = run::to_the_end(how, &base, deadline);
             // The copies of the write ends close with `base`, so that the reader sees the end.
@@ -85,7 +93,11 @@ fn supervise(
     let mut child = run::start(how, base, true)?;
     let status = match drain(streams, deadline, Some(&mut child)) {
         Ok(()) => child.stages_until(deadline),
-        Err(error) => Err(error),
+        Err(WaitError::Deadline) => Err(WaitError::Deadline),
+        Err(error) => {
+            child.kill_and_reap();
+            Err(error)
+        }
     };
     match status {
         Err(WaitError::Deadline) => Err(child.kill_and_reap().into()),

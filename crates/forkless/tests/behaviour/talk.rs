@@ -1,9 +1,9 @@
 //! Talking with children: any size both ways, limits, deadlines that hold though another process
 //! keeps the pipe, lines and chunks, pipelines.
 
-use crate::support::{Case, cases, me, need_root, short_of, skip};
+use crate::support::{Case, cases, filter, guard, me, need_root, short_of, skip};
 use forkless::{Command, End, OnDrop, Stdio, Step};
-use forkless_sys::process;
+use forkless_sys::{Errno, process};
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
@@ -429,6 +429,51 @@ fn a_wait_closes_every_pipe_that_the_child_reads_from() {
     assert!(children.wait().unwrap().iter().all(|s| s.success()));
 }
 
+/// A process under a filter that refuses a call of the talk.
+fn refused_talk() {
+    const F_SETFL: u32 = libc::F_SETFL as u32;
+    let sleeper = || {
+        let mut c = Command::new("sleep");
+        c.arg("600");
+        c
+    };
+    // The start is not what is refused.
+    assert!(Command::new("true").status().unwrap().success());
+    let (rule, shell_too) = match std::env::var("CALL").unwrap().as_str() {
+        "ppoll" => (filter::refuse(libc::SYS_ppoll, Errno::EPERM), true),
+        // A shell line's pipes stay as they are.
+        _ => (filter::refuse_when(libc::SYS_fcntl, 1, u32::MAX, F_SETFL, Errno::EPERM), false),
+    };
+    filter::install(&[rule]);
+    let refused = |e: forkless::SpawnError, what: &str| {
+        assert_eq!(e.raw_os_error(), Some(libc::EPERM), "{what}: {e}");
+        assert!(!guard::has_children(), "{what}: a child is left");
+    };
+    refused(sleeper().communicate().run().unwrap_err(), "communicate");
+    refused(sleeper().communicate().kill_group().run().unwrap_err(), "communicate with its group");
+    refused(sleeper().output().unwrap_err(), "output");
+    refused(sleeper().prepare().unwrap().output().unwrap_err(), "prepared");
+    refused(sleeper().pipe(sleeper()).output().unwrap_err(), "pipeline");
+    if shell_too {
+        refused(forkless::shell("/bin/sleep 600").output().unwrap_err(), "line");
+        // Two pipelines: their output is read by a thread. Both end by themselves.
+        let e = forkless::shell("/bin/true && /usr/bin/head -c 1000000 /dev/zero").output().unwrap_err();
+        refused(e, "list");
+    }
+}
+
+/// Regression: the child went on.
+fn a_talk_that_fails_leaves_no_child() {
+    for call in ["ppoll", "fcntl"] {
+        let mut worker = std::process::Command::new(me());
+        let status = worker.args(["--bare", "refused_talk"]).env("CALL", call).status().unwrap();
+        if status.code() == Some(77) {
+            crate::support::skip("no seccomp filters here");
+        }
+        assert!(status.success(), "{call}: {status}");
+    }
+}
+
 cases![
     three_streams_at_once_and_merged,
     a_conversation_leaves_the_command_as_it_was,
@@ -446,8 +491,12 @@ cases![
     a_pipe_the_child_reads_from_at_a_number_that_is_written_to_by_custom,
     no_call_waits_for_a_pipe_that_nobody_can_reach,
     a_wait_closes_every_pipe_that_the_child_reads_from,
+    a_talk_that_fails_leaves_no_child,
     ; once
     a_hundred_megabytes_both_ways,
     a_deadline_holds_for_a_child_that_may_not_be_killed,
 ];
-pub const WORKERS: &[Case] = &[Case { name: "cannot_kill", run: cannot_kill, repeatable: false }];
+pub const WORKERS: &[Case] = &[
+    Case { name: "cannot_kill", run: cannot_kill, repeatable: false },
+    Case { name: "refused_talk", run: refused_talk, repeatable: false },
+];
