@@ -348,8 +348,8 @@ fn close_exec_fd(owned: Bound<'_, PyAny>) -> PyResult<()> {
     with_owned(&owned, |owned| owned.exec = None)
 }
 
-/// Whether a signal to the process group of a pidfd's process reaches somebody. Before Linux 6.9 and
-/// where a filter refuses the call it does not.
+/// Whether a signal to the process group of a pidfd's process reaches somebody. Before Linux 6.9
+/// and where a filter refuses the call it does not.
 ///
 /// Not by `signal.pidfd_send_signal` in Python: its usual answer here is an exception, and an
 /// interruption in the midst of one made CPython 3.13 keep the frame, and so the child, for good.

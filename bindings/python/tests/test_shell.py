@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from forkless import _popen, _shell, subprocess
-from _tools import FORKS, c_calls, skip
+from _tools import FORKS, c_calls, python, skip
 
 #: A program that is in no shell.
 KILLED = "%s -c 'import os, signal; os.kill(os.getpid(), signal.%%s)'" % sys.executable
@@ -206,6 +206,44 @@ def test_a_pipe_that_is_read_first_keeps_a_shell_with_something_to_say() -> None
     process.wait()
     with subprocess.Popen("sleep 0 2>/dev/null", shell=True, stderr=subprocess.PIPE) as process:
         assert process._line is not None
+
+
+def test_the_question_to_the_shell_is_no_child_that_the_program_sees() -> None:
+    """A process asks once, so each part has one of its own."""
+    python(
+        "-c",
+        """if True:
+        import signal
+        from forkless import subprocess
+        seen = []
+        signal.signal(signal.SIGCHLD, lambda *_: seen.append(1))
+        process = subprocess.Popen("exec sleep 0", shell=True)
+        process.wait()
+        assert process._line is not None
+        assert seen == [1], seen
+        """,
+    )
+    python(
+        "-c",
+        """if True:
+        import os, threading
+        from forkless import subprocess
+        other, seen = subprocess.Popen(["cat"], stdin=subprocess.PIPE), []
+        def wait():
+            while True:
+                try:
+                    seen.append(os.wait()[0])
+                except ChildProcessError:
+                    return
+        thread = threading.Thread(target=wait)
+        thread.start()
+        line = subprocess.Popen("exec sleep 0", shell=True)
+        other.stdin.close()
+        thread.join()
+        line.wait()
+        assert set(seen) <= {other.pid, line.pid}, seen
+        """,
+    )
 
 
 def test_run_has_no_shell_though_it_reads_standard_error() -> None:

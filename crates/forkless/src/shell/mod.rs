@@ -5,6 +5,7 @@
 //! contract in that crate's documentation. A line that the analysis does not vouch for is given to
 //! `/bin/sh -c`, and so is one that fails before a program has run: every error is the shell's own.
 
+mod between;
 mod child;
 mod ending;
 mod line;

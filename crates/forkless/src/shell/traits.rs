@@ -1,5 +1,6 @@
 //! Which shell this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
 
+use super::between::{self, Heard};
 use super::namespace::children_stay;
 use crate::child::Child;
 use crate::command::Command;
@@ -47,9 +48,10 @@ fn known() -> Option<&'static (Stamp, ShellTraits)> {
 
 /// The behaviour of this machine's `/bin/sh`, as far as lines without a shell need to know it.
 ///
-/// The first call runs it (for busybox twice). Later calls only check that it is still the same
-/// file. `UNKNOWN` when it does not behave as one of the known shells: every line is then left to
-/// it. Also when it cannot be started now; the next call tries again.
+/// The first call runs it (for busybox twice). It is no child of this process: no handler for
+/// SIGCHLD and no wait for any child is told of it. Later calls only check that it is still the
+/// same file. `UNKNOWN` when it does not behave as one of the known shells: every line is then left
+/// to it. Also when it cannot be started now; the next call tries again.
 ///
 /// ```
 /// let traits = forkless::shell_traits();
@@ -63,7 +65,7 @@ pub fn shell_traits() -> ShellTraits {
     // A thread that comes meanwhile asks, too, rather than wait for a process. The next line asks
     // again where the shell cannot be asked now: no descriptor or process is left, or the first
     // child in a new PID namespace has to be the program's.
-    let asked = children_stay().then(|| probe::ask(&mut Asker::default()));
+    let asked = children_stay().then(|| probe::ask(&mut HiddenAsker::default()));
     let Some(traits) = asked.flatten() else { return ShellTraits::UNKNOWN };
     KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
     traits
@@ -101,6 +103,31 @@ impl probe::Asker for Asker {
         // Its output counts also where its status is lost: the program may ignore SIGCHLD.
         let exit_code = shell.wait().ok().and_then(|status| status.code());
         Some(Answer { output: &self.output, shell: pid, directory: b"/", exit_code })
+    }
+}
+
+/// Asks shells that are no children of this process. Where that cannot be done, it starts them as
+/// [`Asker`] does.
+#[derive(Default, Debug)]
+struct HiddenAsker {
+    heard: Option<Heard>,
+    asker: Asker,
+}
+
+impl probe::Asker for HiddenAsker {
+    /// `None` for one that has been heard.
+    type Shell = Option<Child>;
+
+    fn start(&mut self, question: &Question) -> Option<Option<Child>> {
+        self.heard = between::ask(question);
+        if self.heard.is_some() { Some(None) } else { self.asker.start(question).map(Some) }
+    }
+
+    fn hear(&mut self, shell: Option<Child>) -> Option<Answer<'_>> {
+        match shell {
+            None => self.heard.as_ref().map(Heard::answer),
+            Some(shell) => self.asker.hear(shell),
+        }
     }
 }
 

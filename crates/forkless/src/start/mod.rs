@@ -25,7 +25,7 @@ mod moves;
 mod pdeathsig_thread;
 mod request;
 mod slot;
-mod stack;
+pub(crate) mod stack;
 mod wiring;
 
 pub(crate) use attempt::note_refusal;

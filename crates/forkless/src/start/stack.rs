@@ -6,7 +6,7 @@ use forkless_sys::mm::{self, LARGEST_PAGE};
 use std::ffi::c_void;
 
 /// For a child that runs this library's code alone.
-pub(super) const SIZE: usize = 128 << 10;
+pub(crate) const SIZE: usize = 128 << 10;
 
 /// For a child that runs a function of the caller's: as much as std gives a thread.
 ///
@@ -15,7 +15,7 @@ pub(super) const SIZE: usize = 128 << 10;
 pub(super) const HOOK_SIZE: usize = 2 << 20;
 
 /// A stack with a guard below. It must outlive its child's stay in this memory.
-pub(super) struct Stack {
+pub(crate) struct Stack {
     mapping: *mut c_void,
     size: usize,
 }
@@ -23,7 +23,7 @@ pub(super) struct Stack {
 const GUARD: usize = LARGEST_PAGE;
 
 impl Stack {
-    pub(super) fn new(size: usize) -> Result<Stack> {
+    pub(crate) fn new(size: usize) -> Result<Stack> {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_STACK;
         let stack = Stack { mapping: mm::map_anonymous(GUARD + size, mm::PROT_NONE, flags)?, size };
         // SAFETY: the mapping just made, which nobody uses yet; below it stays without access, as a
@@ -33,7 +33,7 @@ impl Stack {
     }
 
     /// The lowest address, and the size in bytes.
-    pub(super) fn place(&self) -> (*mut c_void, usize) {
+    pub(crate) fn place(&self) -> (*mut c_void, usize) {
         (self.mapping.wrapping_byte_add(GUARD), self.size)
     }
 

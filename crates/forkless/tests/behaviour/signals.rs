@@ -3,8 +3,8 @@
 
 use crate::descriptors::report_with;
 use crate::support::filter::{self, refuse};
-use crate::support::{Case, cases, me, patience, short_of};
-use forkless::{Command, SigSet, WaitError};
+use crate::support::{Case, cases, me, patience, short_of, skip};
+use forkless::{Command, SigSet, Stdio, WaitError};
 use forkless_sys::signal::{self, Disposition};
 use forkless_sys::{Errno, process};
 use std::os::unix::process::ExitStatusExt;
@@ -359,6 +359,45 @@ fn a_cancelled_thread_finishes_its_start() {
     assert!(DONE.load(Ordering::Relaxed), "the start was cut short");
 }
 
+/// Asks which shell this is, with a handler for SIGCHLD: how often it ran.
+fn runs_while_the_shell_is_asked() -> i32 {
+    HERE.store(process::getpid(), Ordering::Relaxed);
+    handle(libc::SIGCHLD, note_process);
+    let traits = forkless::shell_traits();
+    if traits == forkless_shell::ShellTraits::UNKNOWN {
+        skip("this machine's /bin/sh is none whose lines can be run without it");
+    }
+    assert_eq!(forkless::shell_traits(), traits);
+    signal::reset(libc::SIGCHLD, false).unwrap();
+    RUNS.load(Ordering::Relaxed)
+}
+
+#[expect(unsafe_code, reason = "waitpid(2)")]
+fn the_shell_that_is_asked_is_no_child_of_the_program() {
+    let mut held = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = held.id() as i32;
+    let seen = std::thread::spawn(|| {
+        let mut seen = Vec::new();
+        loop {
+            // SAFETY: no status is asked for.
+            match unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } {
+                -1 if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+                -1 => return seen,
+                ended => seen.push(ended),
+            }
+        }
+    });
+    assert_eq!(runs_while_the_shell_is_asked(), 0);
+    drop(held.stdin.take());
+    assert_eq!(seen.join().unwrap(), [pid]);
+    assert_eq!(ELSEWHERE.load(Ordering::Relaxed), 0);
+}
+
+fn the_shell_is_asked_as_a_child_where_it_cannot_be_hidden() {
+    filter::install(&[refuse(libc::SYS_close_range, Errno::ENOSYS)]);
+    assert!(runs_while_the_shell_is_asked() > 0);
+}
+
 cases![
     every_signal_is_blocked_and_every_handler_gone_until_exec,
     masks_and_dispositions_are_as_asked,
@@ -373,6 +412,8 @@ cases![
     a_handler_of_the_parent_never_runs_in_a_child,
     nor_where_the_child_resets_the_handlers_itself,
     a_cancelled_thread_finishes_its_start,
+    the_shell_that_is_asked_is_no_child_of_the_program,
+    the_shell_is_asked_as_a_child_where_it_cannot_be_hidden,
 ];
 pub const WORKERS: &[Case] = &[
     Case { name: "hammered_without_clone3", run: hammered_without_clone3, repeatable: false },
