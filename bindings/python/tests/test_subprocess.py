@@ -160,6 +160,22 @@ def test_a_start_gives_what_the_standard_one_gives(no_fork, monkeypatch, options
     assert ours.stdout == theirs.stdout
 
 
+class WithoutItems:
+    """A mapping as far as `os.posix_spawn` asks for one."""
+
+    def keys(self):
+        return ["A"]
+
+    def values(self):
+        return ["1"]
+
+    def __getitem__(self, name):
+        return "1"
+
+    def __len__(self):
+        return 1
+
+
 FAILURES = [
     (["/nowhere"], {}),
     (["nowhere-at-all"], {}),
@@ -228,6 +244,38 @@ FAILURES = [
     (["true"], {"user": 2**40}),
     (["true"], {"group": 2**63 - 1}),
     (["true"], {"umask": "x"}),
+    (["true"], {"pass_fds": None}),
+    (["true"], {"pass_fds": 0}),
+    (["true"], {"pass_fds": None, "close_fds": False}),
+    ("true", {"pass_fds": None, "shell": True}),
+    # The standard module leaves some of these to posix_spawn: from 3.13 on, before without
+    # close_fds.
+    (["/bin/true"], {"pass_fds": None}),
+    (["/bin/true"], {"env": {"": "x"}}),
+    (["/bin/true"], {"env": {"=C:": "x"}}),
+    (["/bin/true"], {"env": {"=C:": "x"}, "close_fds": False}),
+    (["/bin/true"], {"env": {"A=B": "x"}}),
+    (["/bin/true"], {"env": {"A": 1}}),
+    (["/bin/true"], {"env": {7: "x"}}),
+    (["/bin/true"], {"env": {"A": "b\0"}}),
+    (["/bin/true"], {"env": 0}),
+    (["/bin/true"], {"env": 7, "close_fds": False}),
+    (["/bin/true"], {"env": []}),
+    (["/bin/true"], {"env": [("A", "b")]}),
+    (["/bin/true"], {"env": WithoutItems()}),
+    (["/bin/true", 7], {}),
+    (["/bin/true", "a\0b"], {}),
+    (["a\0/b"], {}),
+    ([Path("/bin/true"), b"x", Path("y")], {}),
+    (["/bin/true"], {"stdin": 2**31}),
+    (["/bin/true"], {"stdout": 2**64}),
+    (["/bin/true"], {"stdin": 10**9, "close_fds": False}),
+    (["/bin/true"], {"stderr": 10**9}),
+    ([], {"executable": "/bin/true"}),
+    ([""], {"executable": "/bin/true"}),
+    ([b""], {"executable": "/bin/true", "close_fds": False}),
+    ("true", {"shell": True, "env": {"=C:": "x"}}),
+    ("true", {"shell": True, "env": {"": "x"}}),
     ("true", {"shell": True, "cwd": "/nowhere"}),
     ("true", {"shell": True, "executable": "/nowhere"}),
     ("true", {"shell": True, "stdout": 999}),
@@ -236,9 +284,14 @@ FAILURES = [
 
 @pytest.mark.parametrize("args, options", FAILURES, ids=lambda value: repr(value)[:40])
 def test_an_error_is_the_standard_one(no_fork, monkeypatch, args, options):
-    ours = outcome(subprocess.Popen, args, **options)
+    def start(module):
+        # Some versions take what others refuse.
+        with module.Popen(args, **options) as process:
+            return process.wait()
+
+    ours = outcome(start, subprocess)
     monkeypatch.undo()
-    theirs = outcome(standard.Popen, args, **options)
+    theirs = outcome(start, standard)
     assert ours == theirs
 
 
@@ -417,6 +470,7 @@ def test_the_audit_event_is_the_standard_one():
     code = textwrap.dedent(
         """
         import sys
+        from pathlib import Path
         seen = []
         names = ("subprocess.Popen", "os.posix_spawn")
         sys.addaudithook(lambda name, args: seen.append((name, args)) if name in names else 0)
@@ -429,10 +483,16 @@ def test_the_audit_event_is_the_standard_one():
             module.call(["/bin/true", "x"], close_fds=False, env={"A": "1"})
             module.call("/bin/true", close_fds=False)
             module.call("true", shell=True, close_fds=False)
+            module.call([Path("/bin/true"), Path("x")], close_fds=False)
+            for refused in ({"env": {"": "x"}}, {"stdin": 10**9}):
+                try:
+                    module.call(["/bin/true"], close_fds=False, **refused)
+                except (OSError, ValueError):
+                    pass
         half = len(seen) // 2
         assert seen[:half] == seen[half:], seen
         by_posix_spawn = [name for name, _ in seen[:half]].count("os.posix_spawn")
-        assert half - by_posix_spawn == 5 and by_posix_spawn >= 3 * standard._USE_POSIX_SPAWN, seen
+        assert half - by_posix_spawn == 8 and by_posix_spawn >= 4 * standard._USE_POSIX_SPAWN, seen
         """
     )
     assert standard.call([PYTHON, "-c", code]) == 0

@@ -42,6 +42,7 @@ that, too.
 
 # Every import is here and none in a function: when a start comes, the program may have changed its
 # root or its user, or have no descriptor left.
+import contextlib
 import operator
 import select
 import selectors
@@ -50,6 +51,8 @@ import sys
 import types
 
 import _posixsubprocess
+# Not from `os`, where `forkless.install` puts another one.
+from posix import posix_spawn as _posix_spawn
 
 from . import ForklessWarning as _ForklessWarning
 from . import _forkless, _group, _shell
@@ -237,6 +240,39 @@ def _environment(env):
     return entries
 
 
+class _Reached(Exception):
+    pass
+
+
+class _Unread:
+    """File actions that end a call of `posix_spawn` when it comes to read them."""
+
+    def __iter__(self):
+        raise _Reached
+
+
+def _posix_spawn_environment(executable, args, env):
+    """The environment as `os.posix_spawn` takes it; raises what that says of these arguments."""
+    entries = [] if env is not None else None
+    encode = os.fsencode
+    is_usual = False
+    # Behind the clause, so that an error has no other for a context.
+    with contextlib.suppress(Exception):
+        is_usual = encode(args[0]) != b"" and b"\0" not in encode(executable)
+        for name, value in () if env is None else env.items():
+            name = encode(name)
+            is_usual = is_usual and name != b"" and b"=" not in name
+            entries.append(name + b"=" + encode(value))
+        if is_usual:
+            return entries
+    # It reads the program, the arguments, the environment and then the file actions.
+    with contextlib.suppress(_Reached):
+        _posix_spawn(executable, args, os.environ if env is None else env, file_actions=_Unread())
+    if env is None:
+        return None
+    return [encode(name) + b"=" + encode(value) for name, value in zip(env.keys(), env.values())]
+
+
 def _executables(program, env):
     """The files to try, in their order."""
     if _PATH_SEPARATOR in program:
@@ -279,6 +315,22 @@ def _c_int(number):
     # What the conversions of the running version say (Python/getargs.c).
     if _SINCE_3_12:
         raise OverflowError("Python int too large to convert to C int")
+    return _argument_int(number)
+
+
+def _posix_spawn_number(descriptor):
+    """A descriptor in a file action of `posix_spawn`."""
+    number = _argument_int(operator.index(descriptor))
+    if number >= os.sysconf("SC_OPEN_MAX"):
+        # libc refuses it when the action is noted: without the program's name.
+        raise OSError(_standard.errno.EBADF, os.strerror(_standard.errno.EBADF))
+    return number
+
+
+def _argument_int(number):
+    """A C int by the format unit "i"."""
+    if -(2**31) <= number < 2**31:
+        return number
     if not -(2**63) <= number < 2**63:
         raise OverflowError("Python int too large to convert to C long")
     which = "greater than maximum" if number > 0 else "less than minimum"
@@ -464,14 +516,15 @@ def _methods(popen):
 
         sys.audit("subprocess.Popen", executable, args, cwd, env)
         by_posix_spawn = options is None and _goes_by_posix_spawn(locals())
-        if by_posix_spawn:
-            is_told = env is not None or _SINCE_3_13
-            sys.audit("os.posix_spawn", executable, args, env if is_told else os.environ)
 
         encode = os.fsencode
-        entries = None if env is None else _environment(env)
+        if by_posix_spawn:
+            entries = _posix_spawn_environment(executable, args, env)
+        else:
+            entries = None if env is None else _environment(env)
         files = _executables(encode(executable), env)
-        keep = _kept(pass_fds) if pass_fds else _NO_FDS
+        # The standard module looks at it in any case, unless it leaves the start to posix_spawn.
+        keep = _NO_FDS if by_posix_spawn or pass_fds == () else _kept(pass_fds)
         argv = [encode(arg) for arg in args]
         directory = None if cwd is None else encode(cwd)
         if gids is not None:
@@ -486,13 +539,19 @@ def _methods(popen):
         if uid is not None:
             uid = _id(uid, "uid")
 
+        number = _posix_spawn_number if by_posix_spawn else _c_int
         fds = []
         if p2cread != -1:
-            fds.append((0, _c_int(p2cread)))
+            fds.append((0, number(p2cread)))
         if c2pwrite != -1:
-            fds.append((1, _c_int(c2pwrite)))
+            fds.append((1, number(c2pwrite)))
         if errwrite != -1:
-            fds.append((2, _c_int(errwrite)))
+            fds.append((2, number(errwrite)))
+
+        if by_posix_spawn:
+            is_told = env is not None or _SINCE_3_13
+            told = os.fspath(executable), args, env if is_told else os.environ
+            sys.audit("os.posix_spawn", *told)
 
         more = {}
         if options is not None:
