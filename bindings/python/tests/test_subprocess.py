@@ -1064,6 +1064,42 @@ def test_an_option_that_is_none_counts_as_not_given(no_fork):
     assert subprocess.call(["true"], **none) == 0
 
 
+NOTHING = [
+    {**dict.fromkeys(subprocess._OPTIONS), "process_group": None, "pipesize": None},
+    {"kill_group": False, "no_new_privs": False, "setctty": False},
+    {"fds": {}, "rlimits": {}, "pdeathsig": 0, "process_group": -1},
+]
+
+
+@pytest.mark.parametrize("options", NOTHING, ids=repr)
+def test_options_that_ask_for_nothing_go_with_everything(options):
+    if "pipesize" in options and subprocess._KNOWS_PIPESIZE:
+        del options["pipesize"]
+    if "process_group" in options and subprocess._KNOWS_PROCESS_GROUP:
+        options["process_group"] = -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert subprocess.call(["true"], preexec_fn=os.getpid, **options) == 0
+    # As without them, a line needs no shell.
+    plain = subprocess.Popen("exec sleep 0", shell=True)
+    with subprocess.Popen("exec sleep 0", shell=True, **options) as process:
+        assert (process._line is None) == (plain._line is None)
+    plain.wait()
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ({"nice": 0, "fds": {}, "deadline": None}, "nice"),
+        ({"setctty": 0, "kill_group": False}, "setctty"),
+        ({"deadline": float("inf"), "pdeathsig": signal.SIGTERM}, "deadline, pdeathsig"),
+    ],
+)
+def test_the_error_beside_preexec_fn_names_what_was_asked_for(options, named):
+    with pytest.raises(ValueError, match="cannot go together with %s:" % named):
+        subprocess.Popen(["true"], preexec_fn=os.getpid, **options)
+
+
 def test_a_refused_option_says_what_to_do(no_fork):
     with pytest.raises(OSError) as raised:
         subprocess.call(["true"], cgroup="/nowhere/at/all")

@@ -38,6 +38,10 @@ NAMES: FrozenSet[str] = frozenset(
 )
 
 
+#: Of these any value that is false asks for nothing.
+_SWITCHES: FrozenSet[str] = frozenset(("fds", "kill_group", "no_new_privs", "pdeathsig", "rlimits"))
+
+
 class Options:
     """What was given of :data:`NAMES`."""
 
@@ -54,7 +58,7 @@ class Options:
         self.setctty = -1
         #: Where the running version's own Popen has no `process_group` yet.
         self.process_group: Optional[int] = None
-        #: The names, for messages.
+        #: The names of those that ask for something.
         self.given: List[str] = []
 
     @property
@@ -70,8 +74,10 @@ def take(given: Dict[str, Any]) -> Options:
         value = given.pop(name)
         if value is None:
             continue
-        options.given.append(name)
         _TAKE[name](options, value)
+        asks = bool(value) if name in _SWITCHES else value is not False or name != "setctty"
+        if asks:
+            options.given.append(name)
     return options
 
 

@@ -448,7 +448,9 @@ def _methods(popen):
 
     def __init__(self, *args, **kwargs):
         if not _OPTIONS.isdisjoint(kwargs):
-            self._options = _take_options(kwargs)
+            options = _take_options(kwargs)
+            if options.given:
+                self._options = options
         if _LATER_OPTIONS and not _LATER_OPTIONS.isdisjoint(kwargs):
             _take_later_options(self, kwargs)
         standard_init(self, *args, **kwargs)
@@ -491,7 +493,7 @@ def _methods(popen):
                 raise ValueError(
                     "preexec_fn forks, and cannot go together with %s: see the options in place of"
                     " it in the documentation of forkless.subprocess"
-                    % ", ".join(options.given or ["process_group"])
+                    % ", ".join(options.given)
                 )
             if preexec_fn is not None:
                 _warn_of_preexec_fn(preexec_fn)
@@ -826,10 +828,11 @@ def _tell_deadline(self, leader, output, errors):
 def _take_later_options(self, kwargs):
     if not _KNOWS_PROCESS_GROUP:
         group = kwargs.pop("process_group", None)
-        if group is not None:
+        if group is not None and group != -1:
             if self._options is None:
                 self._options = _take_options({})
             self._options.process_group = group
+            self._options.given.append("process_group")
     if not _KNOWS_PIPESIZE:
         size = kwargs.pop("pipesize", None)
         if size is None:
