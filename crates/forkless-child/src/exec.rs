@@ -95,7 +95,7 @@ fn kill_instead_of_dumping(mask: SigSet) {
     let mut n = 1;
     while n <= 31 {
         if let_through.has(n) && signal::disposition(n) == Ok(signal::Disposition::Default) {
-            let _ = process::kill(process::getpid(), 9);
+            let _ = process::kill_self(9);
         }
         n += 1;
     }

@@ -101,6 +101,19 @@ pub fn kill(pid: i32, signal: i32) -> Result<()> {
     unsafe { calls::kill(Pid(pid), Signal(signal)) }.map(drop)
 }
 
+/// Sends the calling process a signal.
+///
+/// Where a filter refuses getpid(2) there is no number of it, and 0 would name the whole process
+/// group. `kill(2)` takes a thread's number for its process, too.
+#[inline]
+pub fn kill_self(signal: i32) -> Result<()> {
+    let me = match getpid() {
+        0 => gettid(),
+        me => me,
+    };
+    if me == 0 { Err(Errno::EPERM) } else { kill(me, signal) }
+}
+
 /// `pidfd_open(2)`, close-on-exec.
 #[inline(always)]
 pub fn pidfd_open(pid: i32) -> Result<i32> {
@@ -158,14 +171,14 @@ pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
     Ok((info.mask & INFO_EXIT != 0).then_some(info.exit_code))
 }
 
-/// `getpid(2)`, uncached: right after any kind of clone.
+/// `getpid(2)`, uncached: right after any kind of clone. 0 where a filter refuses it.
 #[inline(always)]
 pub fn getpid() -> i32 {
     // SAFETY: cannot fail, writes no memory.
     unsafe { calls::getpid() }.unwrap_or(0) as i32
 }
 
-/// `gettid(2)`.
+/// `gettid(2)`. 0 where a filter refuses it.
 #[inline(always)]
 pub fn gettid() -> i32 {
     // SAFETY: cannot fail, writes no memory.

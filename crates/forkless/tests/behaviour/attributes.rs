@@ -486,6 +486,32 @@ fn mortal() {
     let _ = process::kill(process::getpid(), libc::SIGKILL);
 }
 
+/// In a process group of its own, which a signal to 0 would reach whole.
+fn unnumbered() {
+    let mut witness = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut command = Command::new("true");
+    command.parent_death_signal(libc::SIGTERM);
+    let prepared = command.prepare().unwrap();
+    filter::install(&[refuse(libc::SYS_getpid, Errno::EPERM)]);
+    assert!(prepared.status().unwrap().success());
+    assert!(Command::new("true").parent_death_signal(libc::SIGTERM).status().unwrap().success());
+    assert!(witness.try_wait().unwrap().is_none(), "the whole group was signalled");
+    witness.kill().unwrap();
+    witness.wait().unwrap();
+}
+
+/// Regression: the number that a filter keeps secret was taken for 0, and the child signalled its
+/// whole process group.
+fn a_death_signal_where_getpid_is_refused_reaches_nobody() {
+    use std::os::unix::process::CommandExt as _;
+    let mut worker = std::process::Command::new(me());
+    let status = worker.args(["--bare", short_of("unnumbered")]).process_group(0).status().unwrap();
+    if status.code() == Some(77) {
+        skip("no seccomp filters here");
+    }
+    assert!(status.success(), "{status}");
+}
+
 #[expect(unsafe_code, reason = "PR_SET_CHILD_SUBREAPER")]
 fn the_death_signal_comes_with_the_process_and_not_with_a_thread() {
     // SAFETY: takes a number.
@@ -594,12 +620,14 @@ cases![
     a_version_1_cgroup_is_joined,
     a_cgroup_out_of_memory_ends_the_child_alone,
     the_death_signal_comes_with_the_process_and_not_with_a_thread,
+    a_death_signal_where_getpid_is_refused_reaches_nobody,
     the_death_signal_is_set_after_the_user_and_threads_hand_on_what_is_theirs,
     without_privilege_the_step_is_named,
     exec_in_place_becomes_the_program_or_stays_whole,
 ];
 pub const WORKERS: &[Case] = &[
     Case { name: "mortal", run: mortal, repeatable: false },
+    Case { name: "unnumbered", run: unnumbered, repeatable: false },
     Case { name: "unprivileged", run: unprivileged, repeatable: false },
     Case { name: "joins_a_cgroup", run: joins_a_cgroup, repeatable: false },
     Case { name: "starts_in_a_full_cgroup", run: starts_in_a_full_cgroup, repeatable: false },
