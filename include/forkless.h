@@ -70,6 +70,10 @@
  *   -E2BIG             arguments and environment are too long
  * Any other error is a mistake in the call, or a refusal of the kernel that should be reported.
  *
+ * Memory. Three needs for memory have an error, ENOMEM: a child's stack, the output that a
+ * conversation keeps, and whatever `forkless_system` and `forkless_popen` begin with. Where another
+ * allocation fails, small ones all, the library aborts the program, as Rust programs do.
+ *
  * Versions. A program is compiled with version `FORKLESS_VERSION`, and runs with
  * `forkless_version()`. While the number in the soname (libforkless.so.0) is the same, functions
  * and constants are only added. A structure that the caller allocates begins with its size, so that
@@ -136,9 +140,9 @@ int forkless_system(const char *command);
  * a child of a later `forkless_popen` does not have it, as POSIX asks.
  *
  * Returns the stream. Close it by `forkless_pclose` and by nothing else. Returns NULL with errno on
- * failure: EINVAL for the mode, or the error of pipe2, clone or malloc. A command that does not
- * exist is no failure here: as with a shell, its message goes to standard error, and its status is
- * 127.
+ * failure: EINVAL for the mode, ENOENT or EACCES if the line needs a shell and /bin/sh cannot be
+ * executed, or the error of pipe2, clone or malloc. A command that does not exist is no failure
+ * here: as with a shell, its message goes to standard error, and its status is 127.
  *
  * Threads: any number at once. Children are made side by side. Without "e", the call waits for the
  * starts that were under way when its stream was made, until those children have their own
@@ -593,7 +597,8 @@ int forkless_communicate_on_line(forkless_communicate *how,
 /*
  * Starts the command, talks to it until both sides are done, and waits for it. Standard input is
  * empty, and output and error are captured, unless the command says otherwise. A pipe at another
- * number is closed unless `how` captures it. `how`, `status` and `conversation` may be NULL.
+ * number is closed unless `how` captures it. `how`, `status` and `conversation` may be NULL. Output
+ * that does not fit in memory gives -ENOMEM, and the child is killed.
  *
  * A time limit, a limit and a stop are no failures: see `forkless_conversation_end`.
  */

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "errno and cancellation belong to libc")]
 
 use crate::error::Failure;
+use crate::ffi::Text;
 use libc::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -85,6 +86,14 @@ pub(crate) fn as_libc<T>(failed: T, body: impl FnOnce() -> Result<T, Failure>) -
             failed
         }
     }
+}
+
+/// Whether there is memory for the start of a line, to be asked before anything is allocated: a
+/// failed allocation ends the program, while libc's functions have `ENOMEM` for it.
+pub(crate) fn memory_for(line: Text<'_>) -> bool {
+    // The line is kept as text, as words and as vectors.
+    let size = 96 * 1024 + 4 * line.get().map_or(0, |line| line.count_bytes());
+    Vec::<u8>::new().try_reserve_exact(size).is_ok()
 }
 
 /// A handle that remembers why its last call failed.

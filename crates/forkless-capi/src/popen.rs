@@ -7,7 +7,7 @@
 use crate::atfork;
 use crate::error::Failure;
 use crate::ffi::Text;
-use crate::guard::as_libc;
+use crate::guard::{as_libc, memory_for, set_errno};
 use crate::shell_line;
 use crate::streams::{SPAWNED, Stream, begin, identity, streams};
 use forkless::Stdio;
@@ -53,6 +53,10 @@ pub(crate) fn fdopen(end: OwnedFd, read: bool) -> Result<*mut FILE, Failure> {
 /// See `forkless.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkless_popen(line: Text<'_>, mode: Text<'_>) -> *mut FILE {
+    if !memory_for(line) {
+        set_errno(libc::ENOMEM);
+        return null_mut();
+    }
     as_libc(null_mut(), || {
         let line = line.get().ok_or_else(|| Failure::null("command"))?;
         let mode = mode.get().and_then(parse);

@@ -3,7 +3,7 @@
 
 use crate::atfork;
 use crate::ffi::Text;
-use crate::guard::as_libc;
+use crate::guard::{as_libc, memory_for, set_errno};
 use crate::shell_line;
 use forkless::shield::Shield;
 use libc::c_int;
@@ -11,6 +11,10 @@ use libc::c_int;
 /// See `forkless.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkless_system(line: Text<'_>) -> c_int {
+    if !memory_for(line) {
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
     as_libc(-1, || {
         let Some(line) = line.get() else {
             // SAFETY: a static path.

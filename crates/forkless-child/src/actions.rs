@@ -350,8 +350,8 @@ impl Action<'_> {
                 process::set_pdeathsig(signal)?;
                 // The parent may have died before the call above; 0 means it is outside this pid
                 // namespace, where that cannot be told. Pending until the mask is lifted, so it
-                // kills just before exec. Nor can it be told where a filter has kept the parent from
-                // its own number.
+                // kills just before exec. Nor can it be told where a filter has kept the parent
+                // from its own number.
                 match process::getppid() {
                     0 => Ok(()),
                     now if now == parent || parent == 0 => Ok(()),

@@ -188,6 +188,58 @@ static void no_memory_left(void)
 	CHECK_INT(status, 0);
 }
 
+/* Regression: the library aborted this process. */
+static void output_that_does_not_fit(void)
+{
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		struct rlimit room;
+		getrlimit(RLIMIT_AS, &room);
+		room.rlim_cur = 300 << 20;
+		if (setrlimit(RLIMIT_AS, &room))
+			_exit(3);
+		forkless_command *c = forkless_command_new("head");
+		forkless_command_args(c, (const char *const[]){"-c", "900000000", "/dev/zero", NULL});
+		forkless_conversation *said = NULL;
+		if (forkless_command_communicate(c, NULL, NULL, &said) != -ENOMEM || said)
+			_exit(4);
+		if (forkless_error_step(forkless_command_error(c)) != FORKLESS_STEP_WAIT)
+			_exit(5);
+		_exit(waitpid(-1, NULL, 0) < 0 && errno == ECHILD ? 0 : 6);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_INT(status, 0);
+}
+
+/* Regression: likewise. libc's functions return with errno. */
+static void no_heap_left(void)
+{
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		struct rlimit none;
+		getrlimit(RLIMIT_AS, &none);
+		none.rlim_cur = 1;
+		if (setrlimit(RLIMIT_AS, &none))
+			_exit(3);
+		for (size_t size = 1 << 24; size >= 16; size /= 2)
+			while (malloc(size))
+				;
+		errno = 0;
+		if (forkless_popen("/bin/echo hi", "r") || errno != ENOMEM)
+			_exit(4);
+		errno = 0;
+		if (forkless_system("/bin/echo hi") != -1 || errno != ENOMEM)
+			_exit(5);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_INT(status, 0);
+}
+
 static void directory_that_vanished(void)
 {
 	char before[4096];
@@ -435,6 +487,8 @@ static const struct {
 	CASE(no_descriptors_left),
 	CASE(no_processes_left),
 	CASE(no_memory_left),
+	CASE(output_that_does_not_fit),
+	CASE(no_heap_left),
 	CASE(directory_that_vanished),
 	CASE(descriptor_mapped_twice),
 	CASE(descriptor_that_is_not_open),

@@ -9,4 +9,4 @@ mod talk;
 pub use handle::{Child, ChildParts};
 pub(crate) use spawn::{may_join_cgroup, run_to_end, spawn, spawn_holding, wait_silently};
 pub use talk::{Conversation, End};
-pub(crate) use talk::{Talk, converse_to_the_end};
+pub(crate) use talk::{Talk, converse_to_the_end, grow};

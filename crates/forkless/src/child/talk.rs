@@ -84,8 +84,9 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// As [`Child::wait`], and those of poll(2) and fcntl(2). After an error the handle is dropped:
-    /// [`OnDrop`](crate::OnDrop) says what becomes of the child.
+    /// As [`Child::wait`], and those of poll(2) and fcntl(2); `OutOfMemory` for output that does
+    /// not fit. After an error the handle is dropped: [`OnDrop`](crate::OnDrop) says what becomes of
+    /// the child.
     pub fn wait_with_output(mut self) -> Result<Output, SpawnError> {
         Ok(output(converse(&mut self, &mut Talk::default(), None)?))
     }
@@ -152,7 +153,9 @@ fn converse(
     for fd in streams.iter().filter_map(|s| s.fd.as_ref()).chain(&to_child) {
         nonblocking(fd)?;
     }
-    let mut buf = vec![0u8; PIECE];
+    let mut buf = Vec::new();
+    grow(&mut buf, PIECE)?;
+    buf.resize(PIECE, 0u8);
     let mut ended_at = None;
     let end = 'talk: loop {
         let open = streams.iter().any(|s| s.fd.is_some()) || to_child.is_some();
@@ -209,7 +212,7 @@ fn converse(
             match fd::read(fd.as_raw_fd(), &mut buf) {
                 Ok(0) => s.fd = None,
                 Ok(n) => {
-                    if let Some(end) = take_in(s, &buf[..n], how) {
+                    if let Some(end) = take_in(s, &buf[..n], how)? {
                         break 'talk end;
                     }
                 }
@@ -226,12 +229,23 @@ fn entry(fd: RawFd, events: i16) -> PollFd {
     PollFd { fd, events, revents: 0 }
 }
 
+/// Makes room for more bytes. Output that does not fit is an error of the talk; a failed allocation
+/// would end the program.
+pub(crate) fn grow(kept: &mut Vec<u8>, by: usize) -> Result<(), SpawnError> {
+    // And a byte more: the C library adds a NUL.
+    let by = by.saturating_add(1);
+    kept.try_reserve(by)
+        .or_else(|_| kept.try_reserve_exact(by))
+        .map_err(|_| SpawnError::at(Step::Wait, "memory for the child's output", Errno::ENOMEM))
+}
+
 /// Adds a piece to its stream, or hands it to the callback.
-fn take_in(s: &mut Stream, piece: &[u8], how: &mut Talk<'_>) -> Option<End> {
+fn take_in(s: &mut Stream, piece: &[u8], how: &mut Talk<'_>) -> Result<Option<End>, SpawnError> {
     if let Some(f) = &mut how.on_chunk {
-        return f(s.number, piece).is_break().then_some(End::Stopped);
+        return Ok(f(s.number, piece).is_break().then_some(End::Stopped));
     }
     let searched = s.kept.len();
+    grow(&mut s.kept, piece.len())?;
     s.kept.extend_from_slice(piece);
     if let Some(f) = &mut how.on_line {
         let mut done = 0;
@@ -241,7 +255,7 @@ fn take_in(s: &mut Stream, piece: &[u8], how: &mut Talk<'_>) -> Option<End> {
             let over = how.limit.is_some_and(|limit| line.len() > limit);
             if over || f(s.number, line).is_break() {
                 s.kept.clear();
-                return Some(if over { End::Limit } else { End::Stopped });
+                return Ok(Some(if over { End::Limit } else { End::Stopped }));
             }
             done = at + 1;
         }
@@ -249,16 +263,16 @@ fn take_in(s: &mut Stream, piece: &[u8], how: &mut Talk<'_>) -> Option<End> {
         if how.limit.is_some_and(|limit| s.kept.len() > limit) {
             // This is not a line, and must not be taken for the last one.
             s.kept.clear();
-            return Some(End::Limit);
+            return Ok(Some(End::Limit));
         }
     }
-    match how.limit {
+    Ok(match how.limit {
         Some(limit) if s.kept.len() > limit => {
             s.kept.truncate(limit);
             Some(End::Limit)
         }
         _ => None,
-    }
+    })
 }
 
 fn finish(

@@ -61,7 +61,7 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::status`].
+    /// As [`Communicate::run`].
     pub fn output(&mut self) -> Result<Output, SpawnError> {
         let (status, io) = self.communicate().run()?;
         Ok(Output { status, stdout: io.stdout, stderr: io.stderr })
@@ -256,7 +256,8 @@ impl<'a> Communicate<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::status`]. A deadline, a limit and a stop are not errors: see
+    /// As [`Command::status`]; `OutOfMemory` for output that does not fit, and errors of poll(2)
+    /// and fcntl(2). The child is killed then. A deadline, a limit and a stop are not errors: see
     /// [`Conversation::end`].
     pub fn run(self) -> Result<(ExitStatus, Conversation), SpawnError> {
         let Communicate { command, mut talk } = self;

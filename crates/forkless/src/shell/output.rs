@@ -4,6 +4,7 @@ use super::child::ShellChild;
 use super::line::ShellLine;
 use super::run::{self, needs_supervision};
 use super::wiring::Base;
+use crate::child::grow;
 use crate::error::{SpawnError, Step, WaitError};
 use crate::kernel::poll::{poll, timespec};
 use crate::kernel::thread::Blocked;
@@ -151,7 +152,10 @@ fn drain(
             }
             match fd::read(entry.fd, &mut piece) {
                 Ok(0) => *file = None,
-                Ok(count) => kept.extend_from_slice(&piece[..count]),
+                Ok(count) => {
+                    grow(kept, count).map_err(WaitError::Start)?;
+                    kept.extend_from_slice(&piece[..count]);
+                }
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
                 Err(_) => *file = None,
             }

@@ -462,6 +462,44 @@ fn refused_talk() {
     }
 }
 
+/// A process with room for less than the children write.
+fn short_of_memory() {
+    const ROOM: u64 = 100 << 20;
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let used: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    // A thread that reads a list's output needs a stack, and an arena of libc's heap.
+    let limit = used * 4096 + ROOM + (80 << 20);
+    let limit = forkless_sys::sched::Rlimit { soft: limit, hard: limit };
+    forkless_sys::sched::setrlimit(libc::RLIMIT_AS, limit).unwrap();
+    let writer = || {
+        let mut c = Command::new("head");
+        c.args(["-c", "400000000", "/dev/zero"]);
+        c
+    };
+    let refused = |e: forkless::SpawnError, what: &str| {
+        assert_eq!((e.step(), e.kind()), (Step::Wait, std::io::ErrorKind::OutOfMemory), "{what}: {e}");
+        assert!(!guard::has_children(), "{what}: a child is left");
+    };
+    refused(writer().output().unwrap_err(), "output");
+    refused(writer().prepare().unwrap().output().unwrap_err(), "prepared");
+    refused(writer().pipe(Command::new("cat")).output().unwrap_err(), "pipeline");
+    refused(forkless::shell("head -c 400000000 /dev/zero").output().unwrap_err(), "line");
+    let list = forkless::shell("/bin/true && /usr/bin/head -c 400000000 /dev/zero").output();
+    refused(list.unwrap_err(), "list");
+    // A line without an end.
+    let mut c = writer();
+    let lines = c.communicate().on_line(|_, _| ControlFlow::Continue(()));
+    refused(lines.run().unwrap_err(), "lines");
+    assert_eq!(Command::new("echo").output().unwrap().stdout, b"\n");
+}
+
+/// Regression: the program was aborted.
+fn output_that_does_not_fit_in_memory_is_an_error() {
+    let mut worker = std::process::Command::new(me());
+    let status = worker.args(["--bare", "short_of_memory"]).status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
 /// Regression: the child went on.
 fn a_talk_that_fails_leaves_no_child() {
     for call in ["ppoll", "fcntl"] {
@@ -492,11 +530,13 @@ cases![
     no_call_waits_for_a_pipe_that_nobody_can_reach,
     a_wait_closes_every_pipe_that_the_child_reads_from,
     a_talk_that_fails_leaves_no_child,
+    output_that_does_not_fit_in_memory_is_an_error,
     ; once
     a_hundred_megabytes_both_ways,
     a_deadline_holds_for_a_child_that_may_not_be_killed,
 ];
 pub const WORKERS: &[Case] = &[
     Case { name: "cannot_kill", run: cannot_kill, repeatable: false },
+    Case { name: "short_of_memory", run: short_of_memory, repeatable: false },
     Case { name: "refused_talk", run: refused_talk, repeatable: false },
 ];
