@@ -972,6 +972,33 @@ def test_deadlines_of_many_children_come_in_their_order(no_fork):
             child.wait()
 
 
+def _ended(child):
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert child.poll() == 0
+
+
+def _dropped(child):
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("see", [subprocess.Popen.wait, _ended, _dropped])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_thread_of_the_deadlines_ends_with_the_last_of_them(no_fork, monkeypatch, see):
+    from forkless import _group
+
+    monkeypatch.setattr(_group, "_watch", _group._Watch())
+    children = [subprocess.Popen(["true"], deadline=seconds) for seconds in (600, 400, 500)]
+    thread = _group._watch.thread
+    assert thread.name == "forkless deadlines" and thread.is_alive()
+    while children:
+        see(children.pop())
+    thread.join(60)
+    assert not thread.is_alive() and not _group.is_watching()
+    # The next one has a thread again.
+    with pytest.raises(standard.TimeoutExpired):
+        subprocess.Popen(["sleep", "600"], deadline=0.1).wait()
+
+
 def test_a_deadline_that_two_threads_see_is_told(no_fork):
     from forkless import _group
 

@@ -219,6 +219,18 @@ def test_a_deadline_holds_over_grandchildren(on: Any) -> None:
     assert on.run(main) == -9
 
 
+def test_a_child_that_has_ended_leaves_no_thread_for_its_deadline(on: Any) -> None:
+    from forkless import _group
+
+    async def main() -> int:
+        done = await on.ours.run_process(["true"], deadline=600, **capture(on))
+        return int(done.returncode)
+
+    before = _group.is_watching()
+    assert on.run(main) == 0
+    assert before or not _group.is_watching()
+
+
 def test_input_is_fed(on: Any) -> None:
     async def main() -> bytes:
         given = {"stdin" if isinstance(on, OnTrio) else "input": b"x" * 200_000}

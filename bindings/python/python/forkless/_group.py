@@ -13,6 +13,7 @@ import itertools
 import os
 import select
 import signal
+import sys
 import threading
 import time
 
@@ -160,6 +161,12 @@ class Leader:
         # By one assignment, since a finalizer may be here in the midst of `_Watch.add`.
         if self.entry is not None and not self.expired:
             self.entry[2] = None
+            _watch.look_again()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the child has been reaped, and nobody is left to kill."""
+        return self.reaped and self.child.pidfd == -1
 
 
 def wait_for_end(pid: int, timeout: Optional[float]) -> bool:
@@ -243,6 +250,13 @@ class _Watch:
             elif self.queue[0] is leader.entry:
                 self.condition.notify()
 
+    def look_again(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """An entry has been emptied. The thread may wait for the last one."""
+        # At the interpreter's end the thread stands still, and may hold the lock.
+        if self.thread is not None and not is_finalizing():
+            with self.condition:
+                self.condition.notify()
+
     def _start(self) -> Optional[threading.Thread]:
         try:
             thread = threading.Thread(target=self._run, name="forkless deadlines", daemon=True)
@@ -277,7 +291,8 @@ _watch = _Watch()
 
 def watch(leader: Leader) -> None:
     """Kills the group at the leader's deadline, whether anybody waits for the child or not."""
-    _watch.add(leader)
+    if not leader.is_over:
+        _watch.add(leader)
 
 
 def is_watching() -> bool:

@@ -184,14 +184,12 @@ async def _keep_deadline(process: _trio.Process) -> None:
     try:
         with _trio.move_on_after(max(0.0, moment - time.monotonic())):
             await process.wait()
-            if leader.moment is None:
-                # Nobody is left, as the reaping has found out.
+            if leader.is_over:
                 return
             await _trio.sleep_forever()
     except _trio.Cancelled:
         # This run of trio is over, and the child goes on. Then a thread must see to it.
-        if leader.moment is not None:
-            _group.watch(leader)
+        _group.watch(leader)
         raise
     with contextlib.suppress(OSError):
         popen._kill_all()
