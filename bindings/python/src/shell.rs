@@ -20,6 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The wait status of a shell that could not be executed, as system(3) has it.
 const NO_SHELL: c_int = 127 << 8;
 
+/// What system(3) returns where no process can be made. glibc's speaks of it as of a shell that
+/// could not be executed (sysdeps/posix/system.c); musl's says -1 to both (src/process/system.c).
+const NO_PROCESS: c_int = if cfg!(target_env = "musl") { -1 } else { NO_SHELL };
+
 /// The end of a started line; `None` until it is started.
 type Shared = Mutex<Option<LineEnd>>;
 
@@ -150,7 +154,8 @@ fn shell_system(py: Python<'_>, line: &[u8]) -> c_int {
     match status {
         Ok(status) => status.into_raw(),
         Err(e) if e.step() == Step::Exec => NO_SHELL,
-        Err(_) => -1,
+        Err(e) if e.step() == Step::Wait => -1,
+        Err(_) => NO_PROCESS,
     }
 }
 

@@ -355,6 +355,28 @@ def test_system_takes_what_the_standard_one_takes(tmp_path: pathlib.Path) -> Non
         assert (ours.type, str(ours.value)) == (theirs.type, str(theirs.value))
 
 
+def test_system_where_no_process_can_be_made_returns_the_standard_status() -> None:
+    out = python(
+        "-c",
+        """if True:
+        import os, resource, forkless
+        # Before root is given up: what is imported may be root's alone.
+        system = forkless.system
+        if os.getuid() == 0:
+            os.setuid(65534)
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        # A line that would need no shell, and one that would.
+        for line in ("sleep 0", "echo *"):
+            print(os.system(line), system(line))
+        """,
+    )
+    for line in out.splitlines():
+        theirs, ours = line.split()
+        # musl's own is -1.
+        assert ours == theirs and theirs in ("32512", "-1")
+    assert len(out.splitlines()) == 2
+
+
 def test_system_puts_the_signals_back() -> None:
     def dispositions() -> list:
         with open("/proc/thread-self/status") as status:
