@@ -558,7 +558,8 @@ int forkless_communicate_input(forkless_communicate *how, const void *bytes, siz
 /* If `yes` is not 0, standard error goes to standard output's place, in the order written. */
 int forkless_communicate_merged(forkless_communicate *how, int yes);
 
-/* Captures the child's output to this number, too. */
+/* Captures the child's output to this number, too. -EINVAL for 0, its input; -EBADF for a negative
+ * number. */
 int forkless_communicate_capture(forkless_communicate *how, int number);
 
 /* The largest number of bytes to keep of each stream. A child that writes more is killed
@@ -580,8 +581,8 @@ int forkless_communicate_kill_group(forkless_communicate *how, int yes);
 /*
  * A function that gets each piece of output as it arrives, instead of the output being collected.
  * `number` is the child's. A result other than 0 ends the conversation and kills the child
- * (FORKLESS_END_STOPPED). The function is called in the thread that talks, and must not longjmp or
- * throw. NULL for none.
+ * (FORKLESS_END_STOPPED). The function is called in the thread that talks. It must not longjmp or
+ * throw, and must use neither the command nor `how`, which are in use. NULL for none.
  */
 int forkless_communicate_on_chunk(forkless_communicate *how,
                                   int (*function)(void *data, int number, const void *bytes, size_t size),

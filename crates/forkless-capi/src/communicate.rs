@@ -86,10 +86,11 @@ pub extern "C" fn forkless_communicate_merged(how: Handle<'_>, yes: c_int) -> c_
 #[unsafe(no_mangle)]
 pub extern "C" fn forkless_communicate_capture(how: Handle<'_>, number: c_int) -> c_int {
     edit(how, |h| {
-        if number < 0 {
-            return Err(Failure::plain(libc::EBADF, "a negative descriptor"));
+        match number {
+            ..0 => return Err(Failure::plain(libc::EBADF, "a negative descriptor")),
+            0 => return Err(Failure::plain(libc::EINVAL, "standard input is no output")),
+            _ => h.capture.push(number),
         }
-        h.capture.push(number);
         Ok(())
     })
 }

@@ -460,6 +460,8 @@ static void limits_and_stops(void)
 	forkless_command *c = forkless_command_new("yes");
 	forkless_communicate *how = forkless_communicate_new();
 	forkless_communicate_limit(how, 1000);
+	CHECK_INT(forkless_communicate_capture(how, 0), -EINVAL);
+	CHECK_INT(forkless_communicate_capture(how, -1), -EBADF);
 	forkless_conversation *said;
 	size_t size;
 	CHECK_INT(forkless_command_communicate(c, how, NULL, &said), 0);

@@ -113,18 +113,34 @@ const PIECE: usize = 64 * 1024;
 /// Between two looks at the child where nothing tells of its end.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// A child that the caller of a talk does not know.
+struct Unknown {
+    child: Child,
+    group: bool,
+    /// The talk has ended as it should.
+    done: bool,
+}
+
+impl Drop for Unknown {
+    /// After an error, or a panic of the callback.
+    fn drop(&mut self) {
+        if !self.done && !self.child.is_over() {
+            let _ = kill_and_reap(&mut self.child, self.group);
+        }
+    }
+}
+
 /// Talks with a child that its caller does not know, until both are done. After an error it is
 /// killed and waited for, unless it may not be killed: then it is reaped when it ends.
 pub(crate) fn converse_to_the_end(
-    mut child: Child,
+    child: Child,
     how: &mut Talk<'_>,
     deadline: Option<Instant>,
 ) -> Result<(ExitStatus, Conversation), SpawnError> {
-    let done = converse(&mut child, how, deadline);
-    if done.is_err() && !child.is_over() {
-        let _ = kill_and_reap(&mut child, how.kill_group);
-    }
-    done
+    let mut unknown = Unknown { child, group: how.kill_group, done: false };
+    let said = converse(&mut unknown.child, how, deadline)?;
+    unknown.done = true;
+    Ok(said)
 }
 
 /// Talks with a child until both are done.

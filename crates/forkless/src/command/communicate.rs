@@ -2,7 +2,7 @@
 
 use super::builder::Command;
 use crate::child::{Conversation, Talk, converse_to_the_end, spawn};
-use crate::error::SpawnError;
+use crate::error::{SpawnError, Step};
 use crate::spec::Defaults;
 use crate::spec::stdio::Stdio;
 use crate::start::WaitFor;
@@ -107,6 +107,7 @@ impl<'a> Communicate<'a> {
     }
 
     /// Captures what the child writes to this number, too; it ends up in [`Conversation::others`].
+    /// 0 is no output, and fails the start.
     ///
     /// ```
     /// use forkless::Command;
@@ -197,7 +198,7 @@ impl<'a> Communicate<'a> {
     }
 
     /// Called with each piece as it arrives (number, bytes), instead of collecting it. `Break`
-    /// stops and kills the child.
+    /// stops and kills the child, and so does a panic.
     ///
     /// ```
     /// use forkless::{Command, End};
@@ -223,7 +224,7 @@ impl<'a> Communicate<'a> {
     /// Called with each line, without its newline, instead of collecting it; a last line without
     /// one counts. [`Communicate::limit`] is then the longest line in bytes: a longer one ends the
     /// conversation, and no part of it is handed over. `Break` stops and kills the child; there is
-    /// no call after it.
+    /// no call after it. A panic kills the child, too.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -261,6 +262,10 @@ impl<'a> Communicate<'a> {
     /// [`Conversation::end`].
     pub fn run(self) -> Result<(ExitStatus, Conversation), SpawnError> {
         let Communicate { command, mut talk } = self;
+        if talk.also.contains(&0) {
+            let why = String::from("capture(0): standard input is no output");
+            return Err(SpawnError::new(Step::Command, why, libc::EINVAL));
+        }
         let deadline = talk.timeout.and_then(|t| Instant::now().checked_add(t));
         let mut wanted: Vec<(RawFd, Stdio)> = talk.also.iter().map(|n| (*n, Stdio::piped())).collect();
         if talk.input.is_some() {

@@ -501,6 +501,25 @@ fn output_that_does_not_fit_in_memory_is_an_error() {
 }
 
 /// Regression: the child went on.
+fn a_callback_that_panics_leaves_no_child() {
+    let panics = |_: i32, _: &[u8]| -> ControlFlow<()> { std::panic::resume_unwind(Box::new("on purpose")) };
+    for (by_line, group) in [(true, false), (false, false), (true, true)] {
+        let mut c = sh(if group { "echo line; sleep 600 & wait" } else { "echo line; exec sleep 600" });
+        let talk = c.communicate();
+        let talk = if by_line { talk.on_line(panics) } else { talk.on_chunk(panics) };
+        let talk = if group { talk.kill_group() } else { talk };
+        let run = std::panic::AssertUnwindSafe(|| talk.run());
+        assert!(std::panic::catch_unwind(run).is_err());
+        guard::assert_no_children();
+    }
+}
+
+fn standard_input_is_not_captured() {
+    let e = Command::new("true").communicate().capture(0).run().unwrap_err();
+    assert_eq!((e.step(), e.raw_os_error()), (Step::Command, Some(libc::EINVAL)));
+}
+
+/// Regression: the child went on.
 fn a_talk_that_fails_leaves_no_child() {
     for call in ["ppoll", "fcntl"] {
         let mut worker = std::process::Command::new(me());
@@ -530,6 +549,8 @@ cases![
     no_call_waits_for_a_pipe_that_nobody_can_reach,
     a_wait_closes_every_pipe_that_the_child_reads_from,
     a_talk_that_fails_leaves_no_child,
+    a_callback_that_panics_leaves_no_child,
+    standard_input_is_not_captured,
     output_that_does_not_fit_in_memory_is_an_error,
     ; once
     a_hundred_megabytes_both_ways,
