@@ -354,7 +354,8 @@ int forkless_command_foreground(forkless_command *command, int number);
 int forkless_command_umask(forkless_command *command, mode_t mask);
 
 /* A resource limit: RLIMIT_* of <sys/resource.h>, in the resource's own unit, UINT64_MAX for no
- * limit. -EINVAL for a resource that does not exist. */
+ * limit. The last call for a resource counts. Limits are set after the descriptors are connected:
+ * their numbers keep to the caller's RLIMIT_NOFILE. -EINVAL for a resource that does not exist. */
 int forkless_command_rlimit(forkless_command *command, int resource, uint64_t soft, uint64_t hard);
 
 /* The nice value, -20 to 19. It is absolute, and brought into that range. -EACCES at the start for

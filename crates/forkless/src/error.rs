@@ -1,6 +1,6 @@
 //! Errors: the step that failed, the thing that it was about, and the kernel's reason.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 
 /// The step of a start that failed. A step has the name of its system call or, where there is none,
@@ -115,7 +115,7 @@ impl Step {
             Step::Rlimit => "setrlimit",
             Step::Nice => "nice",
             Step::Scheduler => "sched_setscheduler",
-            Step::Affinity => "sched_setaffinity",
+            Step::Affinity => "sched_setaffinity to",
             Step::Chroot => "chroot to",
             Step::Groups => "setgroups",
             Step::Gid => "setgid",
@@ -271,7 +271,12 @@ impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.step.verb())?;
         if let Some(what) = &self.what {
-            write!(f, " {what}")?;
+            // There it is a sentence of its own.
+            f.write_str(if self.step == Step::Command { ": " } else { " " })?;
+            // One line, whatever a path has in it, that no terminal obeys.
+            for c in what.chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default()) } else { f.write_char(c) }?;
+            }
         }
         write!(f, ": {}", message(self.errno))
     }

@@ -147,8 +147,9 @@ impl Command {
         self
     }
 
-    /// A resource limit, in the resource's own unit; `u64::MAX` for none. Set before credentials
-    /// change, so root may raise it.
+    /// A resource limit, in the resource's own unit; `u64::MAX` for none. The last call for a
+    /// resource counts. Set before credentials change, so root may raise it, and after the
+    /// descriptors are connected: their numbers keep to this process's limit.
     ///
     /// ```
     /// use forkless::{Command, Resource};
@@ -160,7 +161,11 @@ impl Command {
     /// assert_eq!(out.stdout, b"99\n");
     /// ```
     pub fn rlimit(&mut self, resource: Resource, soft: u64, hard: u64) -> &mut Command {
-        self.spec.attributes.rlimits.push((resource as u32, Rlimit { soft, hard }));
+        let (resource, limit) = (resource as u32, Rlimit { soft, hard });
+        let limits = &mut self.spec.attributes.rlimits;
+        // One after the other, a second could not raise what the first has lowered.
+        limits.retain(|before| before.0 != resource);
+        limits.push((resource, limit));
         self
     }
 
@@ -202,7 +207,7 @@ impl Command {
         let mut mask = Vec::new();
         for cpu in cpus {
             if cpu >= 1 << 16 {
-                self.spec.complain(format!("CPU {cpu} does not exist"));
+                self.spec.complain(format!("no machine has a CPU {cpu}"));
                 continue;
             }
             if mask.len() <= cpu / 64 {

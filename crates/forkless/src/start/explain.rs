@@ -4,6 +4,7 @@ use crate::error::{SpawnError, Step};
 use crate::plan::Plan;
 use forkless_child::{Action, Failure, Phase};
 use forkless_sys::Errno;
+use forkless_sys::sched::{self, Rlimit};
 use std::path::Path;
 
 /// A failure after the descriptors.
@@ -29,13 +30,13 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
             (Step::Descriptors, format!("{first} to {last} (closing)"))
         }
         Action::Close { fds } => (Step::Descriptors, format!("{fds:?} (closing)")),
-        Action::Dup { from, to } => (Step::Descriptors, format!("{to} from {from}")),
+        Action::Dup { from, to } => (Step::Descriptors, format!("{to} from {from}{}", beyond_limit(to))),
         Action::Save { from, .. } | Action::CopyUntilExec { from, .. } => {
             (Step::Descriptors, format!("{from}"))
         }
         Action::Keep { fd } | Action::Restore { to: fd } => (Step::Descriptors, format!("{fd}")),
         Action::Open { path: p, to, .. } | Action::OpenWithoutWaiting { path: p, to, .. } => {
-            (Step::Descriptors, format!("{to} from {}", path(p)))
+            (Step::Descriptors, format!("{to} from {}{}", path(p), beyond_limit(to)))
         }
         Action::ResetHandlers | Action::Dispositions { .. } => {
             return SpawnError::new(Step::Signals, None, errno.raw());
@@ -50,12 +51,12 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
         Action::Chdir { path: p } => (Step::Chdir, path(p)),
         Action::Fchdir { fd } => (Step::Chdir, format!("descriptor {fd}")),
         Action::Umask { .. } => (Step::Command, String::from("umask")),
-        Action::Rlimit { resource, .. } => (Step::Rlimit, format!("resource {resource}")),
+        Action::Rlimit { resource, .. } => (Step::Rlimit, resource_name(resource)),
         Action::Nice { value } => (Step::Nice, value.to_string()),
         Action::Scheduler { policy, priority } => {
             (Step::Scheduler, format!("policy {policy} priority {priority}"))
         }
-        Action::Affinity { .. } => return SpawnError::new(Step::Affinity, None, errno.raw()),
+        Action::Affinity { mask } => (Step::Affinity, format!("CPUs {}", list(&cpus(mask)))),
         Action::Groups { groups } => (Step::Groups, list(groups)),
         Action::DropGroups => (Step::Groups, list(&[])),
         Action::Gid { gid } | Action::Regid { gid } => (Step::Gid, gid.to_string()),
@@ -65,6 +66,43 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
         Action::Hook(_) | Action::Run(_) => return SpawnError::new(Step::PreExec, None, errno.raw()),
     };
     SpawnError::new(step, what, errno.raw())
+}
+
+/// The limit that keeps a number from being a descriptor's: the kernel says EBADF alone.
+fn beyond_limit(number: i32) -> String {
+    match sched::getrlimit(libc::RLIMIT_NOFILE) {
+        Ok(Rlimit { soft, .. }) if number as u64 >= soft => format!(" (RLIMIT_NOFILE is {soft})"),
+        _ => String::new(),
+    }
+}
+
+/// The name in `<sys/resource.h>`.
+fn resource_name(number: u32) -> String {
+    const NAMES: [&str; 16] = [
+        "CPU",
+        "FSIZE",
+        "DATA",
+        "STACK",
+        "CORE",
+        "RSS",
+        "NPROC",
+        "NOFILE",
+        "MEMLOCK",
+        "AS",
+        "LOCKS",
+        "SIGPENDING",
+        "MSGQUEUE",
+        "NICE",
+        "RTPRIO",
+        "RTTIME",
+    ];
+    NAMES.get(number as usize).map_or_else(|| number.to_string(), |name| format!("RLIMIT_{name}"))
+}
+
+/// The numbers of the CPUs in a mask.
+fn cpus(mask: &[u64]) -> Vec<u32> {
+    let bits = |word: &u64| (0..64).filter(move |bit| word >> bit & 1 == 1).collect::<Vec<u32>>();
+    (0..).zip(mask).flat_map(|(i, word)| bits(word).into_iter().map(move |bit| i * 64 + bit)).collect()
 }
 
 /// The first few numbers: the kernel takes 65,536 groups, but a message of one line does not.

@@ -102,7 +102,7 @@ fn check(spec: &Spec, defaults: Defaults) -> Result<(), SpawnError> {
     const BEYOND_ANY_TABLE: RawFd = 1 << 30;
     for (number, stdio) in spec.descriptors(defaults) {
         if !(0..BEYOND_ANY_TABLE).contains(&number) {
-            let why = format!("there can be no descriptor {number}");
+            let why = format!("no table of descriptors has the number {number}");
             return Err(SpawnError::new(Step::Command, why, libc::EBADF));
         }
         let from = match &stdio.0 {

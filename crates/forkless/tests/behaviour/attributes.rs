@@ -100,7 +100,7 @@ fn unprivileged() {
         (|c| c.chroot("/"), Step::Chroot, "chroot to /: Operation not permitted"),
         (|c| c.nice(-20), Step::Nice, "nice -20: "),
         (|c| c.scheduler(Scheduler::Fifo(10)), Step::Scheduler, "sched_setscheduler policy 1 priority 10: "),
-        (|c| c.rlimit(Resource::OpenFiles, u64::MAX, u64::MAX), Step::Rlimit, "setrlimit resource 7: "),
+        (|c| c.rlimit(Resource::OpenFiles, u64::MAX, u64::MAX), Step::Rlimit, "setrlimit RLIMIT_NOFILE: "),
     ];
     for (prepare, step, text) in refused {
         let mut c = Command::new("/bin/true");
@@ -110,6 +110,10 @@ fn unprivileged() {
         let e = prepare(&mut c).status().unwrap_err();
         assert_eq!(e.step(), step, "{e}");
     }
+    // Regression: the first was set, and the second may not raise it.
+    let mut c = Command::new("sh");
+    c.args(["-c", "ulimit -Hn"]).rlimit(Resource::OpenFiles, 50, 50).rlimit(Resource::OpenFiles, 60, 60);
+    assert_eq!(c.output().unwrap().stdout, b"60\n");
     // To the user it is already: no privilege needed.
     assert!(Command::new("/bin/true").uid(54_321).gid(54_321).status().unwrap().success());
     assert_eq!(process::dumpable(), dumpable);

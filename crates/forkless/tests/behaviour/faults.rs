@@ -71,11 +71,11 @@ fn bad_arguments_are_named() {
         new("a\0b"),
         Step::Command,
         libc::EINVAL,
-        "command the program's name has a NUL byte: Invalid argument",
+        "command: the program's name has a NUL byte: Invalid argument",
     );
     let mut c = new("true");
     c.args(["x", "y\0z"]);
-    says(c, Step::Command, libc::EINVAL, "command argument 2 has a NUL byte: Invalid argument");
+    says(c, Step::Command, libc::EINVAL, "command: argument 2 has a NUL byte: Invalid argument");
     let mut c = new("true");
     c.env("K", "v\0");
     let e = error_of(c);
@@ -480,13 +480,49 @@ fn the_last_word_for_a_number_counts() {
     assert_eq!(said, "x\n");
 }
 
+fn messages_are_one_line_and_say_the_thing() {
+    let says = |prepare: fn(&mut Command) -> &mut Command, text: &str| {
+        let mut c = new("/bin/true");
+        prepare(&mut c);
+        assert_eq!(error_of(c).to_string(), text);
+    };
+    let e = error_of(new("/x\nroot: login \u{1b}[31m\u{e9}"));
+    assert_eq!(e.to_string(), "exec /x\\nroot: login \\u{1b}[31m\u{e9}: No such file or directory");
+    assert_eq!(e.what(), Some("/x\nroot: login \u{1b}[31m\u{e9}"), "the thing is as it is");
+    says(
+        |c| c.fd(-1, Stdio::null()),
+        "command: no table of descriptors has the number -1: Bad file descriptor",
+    );
+    says(|c| c.affinity([1, 4_000_000_000]), "command: no machine has a CPU 4000000000: Invalid argument");
+    says(|c| c.affinity([65_000, 65_003]), "sched_setaffinity to CPUs [65000, 65003]: Invalid argument");
+    says(|c| c.rlimit(forkless::Resource::Core, 2, 1), "setrlimit RLIMIT_CORE: Invalid argument");
+}
+
+/// The limit of the program itself comes later.
+fn a_number_beyond_the_limit_is_told_with_the_limit() {
+    let before = getrlimit(R::Nofile);
+    let beyond = 300;
+    let limit = before.current.map_or(300, |limit| limit.min(300));
+    setrlimit(R::Nofile, Rlimit { current: Some(limit), maximum: before.maximum }).unwrap();
+    for stdio in [Stdio::from(std::fs::File::open("/dev/null").unwrap()), Stdio::null()] {
+        let mut c = new("/bin/true");
+        c.fd(beyond, stdio);
+        let e = error_of(c);
+        assert_eq!(e.step(), Step::Descriptors);
+        let text = e.to_string();
+        assert!(text.starts_with(&format!("descriptor {beyond} from ")), "{text}");
+        assert!(text.ends_with(&format!(" (RLIMIT_NOFILE is {limit}): Bad file descriptor")), "{text}");
+    }
+    setrlimit(R::Nofile, before).unwrap();
+}
+
 fn same_as_is_settled_before_the_start() {
     let mut c = new("true");
     c.stderr(Stdio::same_as(9));
     let e = error_of(c);
     assert_eq!(
         e.to_string(),
-        "command descriptor 2 the same as 9, which the child does not get: Bad file descriptor"
+        "command: descriptor 2 the same as 9, which the child does not get: Bad file descriptor"
     );
     let mut c = new("true");
     c.stdin(Stdio::same_as(1)).stdout(Stdio::same_as(0));
@@ -575,6 +611,8 @@ cases![
     a_full_table_stops_no_awaited_wait,
     a_limit_lowered_for_the_child_does_not_lose_its_descriptors,
     the_last_word_for_a_number_counts,
+    messages_are_one_line_and_say_the_thing,
+    a_number_beyond_the_limit_is_told_with_the_limit,
     same_as_is_settled_before_the_start,
     a_guard_lies_below_every_stack,
     ; once
