@@ -523,6 +523,23 @@ def test_more_starts_at_a_time_than_descriptors_for_their_execs() -> None:
     assert run(main) == [0] * 50
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("options", [{}, {"kill_group": True}, {"deadline": 600}], ids=str)
+def test_a_child_that_outlives_its_loop_keeps_no_descriptor(options: Any) -> None:
+    before = open_descriptors()
+
+    async def main() -> None:
+        await create_subprocess_exec("sleep", "600", **options)
+
+    run(main)
+    gc.collect()
+    assert open_descriptors() == before
+    for popen in list(forkless.subprocess._active):  # type: ignore[attr-defined]
+        popen.wait()
+        forkless.subprocess._active.remove(popen)  # type: ignore[attr-defined]
+
+
 def test_debug_mode_logs_as_the_standard_loop_does(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         await (await create_subprocess_exec("true")).wait()

@@ -35,6 +35,14 @@ class Popen(subprocess.Popen[bytes]):
     _names: Any
     never_ran = False
 
+    def __del__(self, *rest: Any) -> None:
+        super().__del__(*rest)
+        # The standard module keeps a child that still runs, until a later start has reaped it by
+        # its number. Nobody has a use for its pidfd any more but a thread that kills its group.
+        self._child = None
+        if self._leader is not None and self._leader.entry is None:
+            self._leader = None
+
     def exec_fd(self) -> int:
         """The descriptor that becomes readable when there is something to ask; -1 for none."""
         return -1 if self._child is None else self._child.exec_fd
