@@ -147,6 +147,9 @@ int forkless_system(const char *command);
  * Threads: any number at once. Children are made side by side. Without "e", the call waits for the
  * starts that were under way when its stream was made, until those children have their own
  * descriptors. Otherwise they would keep the stream's pipe open.
+ *
+ * Descriptors: an open stream holds its own, a pidfd for each program of the line, and a copy of
+ * standard error if the line runs without a shell. libc's holds one.
  */
 FILE *forkless_popen(const char *command, const char *mode);
 
@@ -551,8 +554,8 @@ forkless_communicate *forkless_communicate_new(void);
 /* Releases it. */
 void forkless_communicate_free(forkless_communicate *how);
 
-/* Bytes for the child's standard input, which is closed after them. They are not copied: they stay
- * the caller's, and must stay in place until the last conversation with them has ended. A child
+/* Bytes for the child's standard input, which is closed after them, whatever the command connects 0
+ * to. They are not copied: they stay the caller's, and must stay in place until the last conversation with them has ended. A child
  * that does not read them all is no error. */
 int forkless_communicate_input(forkless_communicate *how, const void *bytes, size_t size);
 
@@ -576,7 +579,8 @@ int forkless_communicate_timeout(forkless_communicate *how, int64_t milliseconds
  * as for a negative number. */
 int forkless_communicate_linger(forkless_communicate *how, int64_t milliseconds);
 
-/* If `yes` is not 0, the child leads a process group, which is killed together with it. */
+/* If `yes` is not 0, the child leads a process group, which is killed together with it. A command
+ * that names another group stays in it, and the child alone is killed. */
 int forkless_communicate_kill_group(forkless_communicate *how, int yes);
 
 /*

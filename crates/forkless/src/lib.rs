@@ -23,6 +23,9 @@
 //! Linux 5.10 and later, x86-64 and aarch64. Where the kernel refuses a facility, the library takes
 //! another way; [`facilities`] lists both.
 //!
+//! Some examples ask the kernel by means of the crate `rustix`, with its features `process` and
+//! `pty`. The library itself does not need it.
+//!
 //! ```
 //! use forkless::{Command, Resource};
 //! let status = Command::new("sh")

@@ -69,8 +69,9 @@ impl Command {
 }
 
 impl<'a> Communicate<'a> {
-    /// Bytes for the child's standard input; the pipe is closed after them. A child that does not
-    /// read them all is no error.
+    /// Bytes for the child's standard input; the pipe is closed after them. For this conversation
+    /// it takes the place of whatever [`Command::stdin`] says. A child that does not read them all
+    /// is no error.
     ///
     /// ```
     /// use forkless::Command;
@@ -180,7 +181,8 @@ impl<'a> Communicate<'a> {
     }
 
     /// Where the child is killed, its whole process group is killed; the child is made to lead a
-    /// group.
+    /// group. A command that names another group ([`Command::process_group`]) stays in it: then the
+    /// child alone is killed.
     ///
     /// ```
     /// use forkless::{Command, End};

@@ -29,10 +29,20 @@ pub struct Pipeline {
 impl Command {
     /// Joins this command's standard output to the next one's standard input.
     ///
+    /// The pipeline takes the commands over. The methods that set something up only borrow them,
+    /// so a command with arguments is a variable first.
+    ///
     /// ```
     /// use forkless::Command;
     /// let out = Command::new("echo").pipe(Command::new("wc")).output().unwrap();
     /// assert!(out.status.success());
+    ///
+    /// let mut printf = Command::new("printf");
+    /// printf.arg("b\\na\\n");
+    /// let mut head = Command::new("head");
+    /// head.args(["-n", "1"]);
+    /// let out = printf.pipe(Command::new("sort")).pipe(head).output().unwrap();
+    /// assert_eq!(out.stdout, b"a\n");
     /// ```
     pub fn pipe(self, next: Command) -> Pipeline {
         Pipeline { stages: vec![self, next] }

@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Command {
-    /// Resolves and lays out everything once, for many starts.
+    /// Resolves and lays out everything once, for many starts. It takes the command over: one with
+    /// arguments, which its methods only borrow, is a variable first.
     ///
     /// ```
     /// use forkless::Command;
-    /// let prepared = Command::new("true").prepare().unwrap();
+    /// let mut test = Command::new("test");
+    /// test.args(["-d", "/"]);
+    /// let prepared = test.prepare().unwrap();
     /// assert!((0..3).all(|_| prepared.status().unwrap().success()));
     /// ```
     ///

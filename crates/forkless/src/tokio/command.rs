@@ -362,6 +362,16 @@ impl Command {
         self
     }
 
+    /// The setting of [`Command::kill_on_drop`].
+    ///
+    /// ```
+    /// use forkless::tokio::Command;
+    /// assert!(Command::new("true").kill_on_drop(true).get_kill_on_drop());
+    /// ```
+    pub fn get_kill_on_drop(&self) -> bool {
+        self.kill_on_drop
+    }
+
     /// Whether dropping the [`Child`], or a future that holds it, kills it. It is reaped either
     /// way, in the background.
     ///
