@@ -694,6 +694,51 @@ def test_a_traceback_ends_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -
     assert ours[2].endswith(plain[2].split("\n", 1)[1])
 
 
+def test_lines_of_code_are_shown_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> None:
+    for code in (
+        "1 / 0",
+        "\n\ndef f():\n    return 1 / 0\nf()",
+        "try: 1 / 0\nexcept Exception: raise KeyError(1)",
+        "import warnings; warnings.warn('x')",
+        "x = (",
+        "import sys; print(list(globals()), sys.argv)",
+    ):
+        plain, ours = both(["-c", code, "a"], tmp_path)
+        assert ours == plain
+        plain, ours = both(["-c" + code, "a"], tmp_path)
+        assert ours == plain
+    (tmp_path / "module.py").write_text(ABOUT)
+    plain, ours = both(["-mmodule", "5"], tmp_path)
+    assert plain[0] == 5 and ours == plain
+
+
+def test_a_script_that_does_not_compile_is_told_of_as_by_python(tmp_path: pathlib.Path) -> None:
+    scripts = {
+        "open.py": b"x = (\n",
+        "open2.py": b"if x:\n",
+        "open3.py": b'x = """a\nb',
+        "byte.py": b"import sys\nprint('\xff')\n",
+        "first.py": b"'\xe9'",
+        "nul.py": b"\0",
+        "unknown.py": b"# coding: no-such-coding\n",
+        "wrong.py": b"# coding: utf-8\n\n'\xff'\n",
+        "warns.py": b"'\\d'\nx = )\n",
+        "warns2.py": b"'\\d'\nx = 1\n",
+        "fine.py": b"# coding: latin-1\nprint(ascii('\xe4'))\n",
+    }
+    for name, data in scripts.items():
+        (tmp_path / name).write_bytes(data)
+        for options in ([], ["-BW", "ignore", "-x"], ["-X", "utf8"]):
+            plain, ours = both([name, "-m", "forkless"], tmp_path, options=options)
+            assert ours == plain, name
+    for way in (["-Bm", "forkless"], ["-Bmforkless"], ["-m", "forkless", "-x"]):
+        done = standard.run(
+            [sys.executable, *way, "open2.py"], cwd=tmp_path, stderr=standard.PIPE, text=True
+        )
+        plain = both(["-x"] * ("-x" in way) + ["open2.py"], tmp_path)[0]
+        assert (done.returncode, done.stderr) == (plain[0], plain[2])
+
+
 def test_an_error_of_the_program_is_shown_as_by_python(tmp_path: pathlib.Path) -> None:
     programs = {
         "raises.py": "def f():\n    1 / 0\nf()\n",

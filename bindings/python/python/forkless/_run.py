@@ -7,9 +7,10 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from importlib.machinery import BuiltinImporter
 from types import CodeType, TracebackType
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 __all__ = ["main"]
 
@@ -35,6 +36,9 @@ def main(arguments: List[str]) -> None:
     skips = "-x" in arguments[:1] or _interpreter_skips()
     if "-x" in arguments[:1]:
         arguments = arguments[1:]
+    if arguments and arguments[0][:2] in ("-c", "-m") and len(arguments[0]) > 2:
+        # As the interpreter takes them: -cCODE, -mMODULE.
+        arguments = [arguments[0][:2], arguments[0][2:], *arguments[1:]]
     # The name of a script may be empty: the interpreter takes the current directory then.
     chosen = arguments[0] if arguments else "-?"
     if chosen.startswith("-") and chosen not in ("-m", "-c", "-"):
@@ -54,6 +58,7 @@ def main(arguments: List[str]) -> None:
             sys.argv[:] = ["-c", *arguments[2:]]
             _set_first_path("")
             code = compile(arguments[1], "<string>", "exec", dont_inherit=True)
+            _register_lines(code, arguments[1])
             _execute(code, {"__loader__": BuiltinImporter})
         elif chosen == "-":
             sys.argv[:] = arguments
@@ -72,21 +77,77 @@ def main(arguments: List[str]) -> None:
 
 def _interpreter_skips() -> bool:
     """Whether the interpreter itself was told to skip a script's first line: ``python -x -m``."""
-    words = iter(_command_line()[1:])
-    for word in words:
-        if not word.startswith("-") or word.startswith("--"):
-            # Behind --check-hash-based-pycs, and that alone, is an argument.
-            continue
-        for at, letter in enumerate(word[1:], 2):
-            if letter in "cm":
-                return False
-            if letter in "WX":
-                if at == len(word):
-                    next(words, None)
-                break
-            if letter == "x":
-                return True
-    return False
+    words = _command_line()
+    return any(words[word][letter] == "x" for word, letter in _interpreter_options(words))
+
+
+def _interpreter_options(words: List[str]) -> Iterator[Tuple[int, int]]:
+    """Where the interpreter's options are, up to -c or -m: the word, and the letter in it."""
+    word = 1
+    while word < len(words):
+        # Behind --check-hash-based-pycs, and that alone, is an argument.
+        if words[word].startswith("-") and not words[word].startswith("--"):
+            for letter in range(1, len(words[word])):
+                yield word, letter
+                if words[word][letter] in "cm":
+                    return
+                if words[word][letter] in "WX":
+                    if letter + 1 == len(words[word]):
+                        word += 1
+                    break
+        word += 1
+
+
+def _plain_command() -> Optional[List[str]]:
+    """This process's command without ``-m forkless``; None where another way has led here."""
+    words = _command_line()
+    for word, letter in _interpreter_options(words):
+        if words[word][letter] == "m":
+            before, joined = words[1:word], words[word][letter + 1 :]
+            if letter > 1:
+                before.append(words[word][:letter])
+            behind = [joined] * (joined != "") + words[word + 1 :]
+            if behind[:1] == [__package__]:
+                return [sys.executable, *before, *behind[1:]]
+    return None
+
+
+def _let_the_interpreter_tell(file: str) -> None:
+    """Executes the interpreter without this module, for a script that cannot be compiled.
+
+    It reads a script line by line, and compile() reads it whole: their errors differ in text and
+    line, in each version otherwise. Nothing of the program has run yet.
+    """
+    command = _plain_command()
+    # Another file may not be read twice.
+    if command is None or not sys.executable or not os.path.isfile(file):
+        return
+    for option in sys.warnoptions:
+        # Of an unknown one this interpreter has told already.
+        action = option.split(":")[0].strip()
+        if not any(known.startswith(action) for known in _WARNING_ACTIONS):
+            return
+    with contextlib.suppress(OSError):
+        os.execv(sys.executable, command)
+
+
+#: Of -W, see the module `warnings`.
+_WARNING_ACTIONS = ("default", "always", "ignore", "module", "once", "error", "all")
+
+
+def _register_lines(code: CodeType, text: str) -> None:
+    """From 3.13 on tracebacks show the lines of -c (pythonrun.c, _PyRun_StringFlagsWithName)."""
+    if sys.version_info < (3, 13):
+        return
+    import linecache
+
+    # A name of its own in 3.13.0, a code object later.
+    key: Any = code if hasattr(linecache, "_interactive_cache") else code.co_filename
+    # Without it a traceback has the lines' numbers alone.
+    register = getattr(linecache, "_register_code", None)
+    if register is not None:
+        with contextlib.suppress(AttributeError, TypeError):
+            register(key, text, code.co_filename)
 
 
 def _command_line() -> List[str]:
@@ -125,11 +186,11 @@ def _clean() -> Dict[str, Any]:
         __package__=None,
         __loader__=None,
         __spec__=None,
-        __builtins__=builtins,
     )
     # From 3.14 on a module's annotations are made when they are asked for.
     if sys.version_info < (3, 14):
         names["__annotations__"] = {}
+    names["__builtins__"] = builtins
     return names
 
 
@@ -199,7 +260,22 @@ def _read(file: str, skips: bool) -> CodeType:
         # Behind a header of 16 bytes (PEP 552).
         code: CodeType = marshal.loads(data[16:])
         return code
-    return compile(data, file, "exec", dont_inherit=True)
+    # Of an invalid escape, say: the interpreter that tells of an error tells of this, too.
+    with warnings.catch_warnings(record=True) as told:
+        try:
+            code = compile(data, file, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            _let_the_interpreter_tell(file)
+            raise
+    for warning in told:
+        _show(warning)
+    return code
+
+
+def _show(told: warnings.WarningMessage) -> None:
+    warnings.showwarning(
+        told.message, told.category, told.filename, told.lineno, told.file, told.line
+    )
 
 
 def _loader(file: str) -> object:
