@@ -139,12 +139,40 @@ def _report(*findings):
             "creations": kinds,
             "starts": {
                 "programs": 3,
+                "without_program": 0,
                 "cost_ns": 5e6,
                 "starters": [{"name": "python3 a.py", "programs": 3}],
             },
             "findings": list(findings),
         }
     )
+
+
+@pytest.mark.parametrize(
+    "tier, starts, said",
+    [
+        ("procfs", (0, 0), "No start of a program was seen"),
+        ("bpf_fentry", (0, 0), "No program was started"),
+        (
+            "procfs",
+            (0, 1),
+            "No program was started; 1 process ran no program of its own: some 5.00 ms in all",
+        ),
+        (
+            "procfs",
+            (1, 2),
+            "at least 1 program was started (1 by a); 2 processes ran no program of their own:"
+            " creating and executing them took some 5.00 ms in all",
+        ),
+    ],
+)
+def test_what_was_started_is_told_as_by_the_command(tier, starts, said):
+    report = _report()
+    report.data["tier"] = tier
+    programs, without = starts
+    report.data["starts"].update(programs=programs, without_program=without)
+    report.data["starts"]["starters"] = [{"name": "a", "programs": 1}] * programs
+    assert said in repr(report).splitlines()
 
 
 def test_findings_are_shown_with_their_cost_place_and_remedy():

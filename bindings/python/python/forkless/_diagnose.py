@@ -41,12 +41,13 @@ class Report:
         # Absent where the tier does not count them.
         threads = ", %d threads" % totals["threads"] if "threads" in totals else ""
         return (
-            "%.1f s watched by %s: %d process creations (%d full forks that exec, %d that do not,"
+            "%.1f s watched by %s: %d process creation%s (%d full forks that exec, %d that do not,"
             " %d sharing memory)%s"
             % (
                 self.data["window_ns"] / 1e9,
                 self.data["tier"],
                 totals["creations"],
+                "" if totals["creations"] == 1 else "s",
                 kinds["full_fork_then_exec"],
                 kinds["full_fork_alone"],
                 kinds["shared_memory"],
@@ -55,7 +56,7 @@ class Report:
         )
 
     def _lines(self) -> List[str]:
-        lines = [_started(self.data["starts"])]
+        lines = [_started(self.data)]
         lines.extend("limited: %s" % limit for limit in self.data["limits"])
         if not self.findings:
             lines.append("Nothing found.")
@@ -99,14 +100,33 @@ class Report:
         return "".join(parts)
 
 
-def _started(starts: Dict[str, Any]) -> str:
+def _started(data: Dict[str, Any]) -> str:
+    """As the command says it: a process need not run a program of its own."""
+    starts, totals = data["starts"], data["totals"]
+    programs, without = starts["programs"], starts["without_program"]
+    # The sampler misses the programs that end at once.
+    lost = sum(totals.get(name, 0) for name in ("lost_ring", "lost_live", "lost_calls"))
+    is_least = data["tier"] == "procfs" or lost > 0
+    alone = ""
+    if without:
+        alone = "; %s no program of %s own" % (
+            "1 process ran" if without == 1 else "%d processes ran" % without,
+            "its" if without == 1 else "their",
+        )
+    if programs == 0 and not without:
+        return "No start of a program was seen" if is_least else "No program was started"
+    cost = "some %s in all" % _display.duration(starts["cost_ns"])
+    if programs == 0:
+        return "No program was started%s: %s" % (alone, cost)
     by = ", ".join(
         "%d by %s" % (one["programs"], _plain(one["name"])) for one in starts["starters"][:3]
     )
-    return "%d programs were started%s: creating and executing them took some %s in all" % (
-        starts["programs"],
+    return "%s%s started%s%s: creating and executing them took %s" % (
+        "at least " if is_least else "",
+        "1 program was" if programs == 1 else "%d programs were" % programs,
         " (%s)" % by if by else "",
-        _display.duration(starts["cost_ns"]),
+        alone,
+        cost,
     )
 
 
