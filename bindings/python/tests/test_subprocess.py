@@ -1138,6 +1138,14 @@ def test_a_refused_option_says_what_to_do(no_fork):
     with pytest.raises(OSError) as raised:
         subprocess.call(["true"], fds={5: 999})
     assert raised.value.errno == errno.EBADF
+    assert "(fds: descriptor 999, for the child's 5, is not open)" in str(raised.value)
+    with pytest.raises(OSError) as raised:
+        subprocess.call(["true"], fds={5: 1, 2**30 - 1: 0})
+    assert "(fds: the child's %d must be below RLIMIT_NOFILE)" % (2**30 - 1) in str(raised.value)
+    # Another option's is as ever.
+    with pytest.raises(OSError) as raised:
+        subprocess.call(["true"], fds={5: 1}, stdin=999)
+    assert str(raised.value) == "[Errno 9] Bad file descriptor"
     with pytest.raises(OSError) as raised:
         subprocess.call(["true"], stdin=subprocess.DEVNULL, setctty=0)
     assert raised.value.errno == errno.ENOTTY

@@ -7,6 +7,7 @@ starts anything.
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
 from collections.abc import Mapping
@@ -243,10 +244,21 @@ _ADVICE = {
 }
 
 
-def own_error(error: StepError) -> Optional[OSError]:
+def own_error(error: StepError, options: Optional[Options]) -> Optional[OSError]:
     """The exception for a step that belongs to an option of ours; None for any other step."""
-    advice = _ADVICE.get(error.step)
-    if advice is None:
+    if error.step == "descriptors" and error.what is not None and options is not None:
+        # "NUMBER from DESCRIPTOR"
+        child, _, parent = error.what.partition(" from ")
+        if child not in [str(number) for number, _ in options.fds]:
+            return None
+        advice = "fds: %s cannot become the child's %s" % (parent or "closed", child)
+        if error.errno == errno.EBADF and error.pid is None:
+            advice = "fds: descriptor %s, for the child's %s, is not open" % (parent, child)
+        elif error.errno == errno.EBADF:
+            advice = "fds: the child's %s must be below RLIMIT_NOFILE" % child
+        return OSError(error.errno, "%s (%s)" % (os.strerror(error.errno), advice))
+    advice = _ADVICE.get(error.step, "")
+    if not advice:
         return None
     message = "%s (%s)" % (os.strerror(error.errno), advice)
     if error.what is None:

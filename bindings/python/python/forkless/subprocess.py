@@ -633,7 +633,7 @@ def _methods(popen):
 
     def _start_exception(self, error, executable, cwd, by_posix_spawn):
         """The exception that the standard module raises where a start has failed at this step."""
-        own = _own_error(error)
+        own = _own_error(error, getattr(self, "_options", None))
         if own is not None:
             own.__cause__ = error
             return own
