@@ -247,8 +247,11 @@ def test_forkless_off_switches_it_off() -> None:
         forkless.install()
         print(before == (dict(vars(os)), dict(vars(subprocess.Popen)), list(sys.meta_path)))
     """
-    assert python(code, env={"FORKLESS": "off"}) == "True\n"
-    assert python(code, env={"FORKLESS": "on"}) == "False\n"
+    # The command's words, see `is_off` of crate forkless-run.
+    for word in ("off", "OFF", "0", "no", "False"):
+        assert python(code, env={"FORKLESS": word}) == "True\n"
+    for word in ("on", "", "1", " off"):
+        assert python(code, env={"FORKLESS": word}) == "False\n"
     code = "import os; print(type(os.system).__name__)"
     assert run("-c", code, env={"FORKLESS": "off"}).stdout == "builtin_function_or_method\n"
     assert run("-c", code, env={"FORKLESS": ""}).stdout == "function\n"

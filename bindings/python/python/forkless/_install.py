@@ -57,7 +57,8 @@ def install() -> None:
 
     `os.fork`, `pty.fork`, the start method fork and `preexec_fn` copy the process as ever.
 
-    With ``FORKLESS=off`` in the environment it does nothing. A second call does nothing either.
+    With ``FORKLESS=off`` in the environment it does nothing (as for the command ``forkless run``,
+    ``0``, ``no`` and ``false`` say the same, and capitals do not matter). A second call does nothing either.
     From any thread. Children that are Python programs have to call it themselves.
 
     >>> import forkless, subprocess
@@ -66,7 +67,7 @@ def install() -> None:
     3
     >>> forkless.uninstall()
     """
-    if os.environ.get("FORKLESS") == "off":
+    if os.environ.get("FORKLESS", "").lower() in _OFF:
         return
     # Every import comes before the lock: another thread may be in one, and come for the lock.
     from . import subprocess as ours
@@ -84,8 +85,12 @@ def install() -> None:
             _patch_module(import_module(name))
 
 
+# As crate `forkless-run` reads it.
+_OFF = ("off", "0", "no", "false")
+
+
 def uninstall() -> None:
-    """Undoes :func:`install`. What another package has replaced since stays as it is.
+    """Undoes :func:`install`, however often that was called. What another package has replaced since stays as it is.
 
     >>> import forkless, os
     >>> before = os.posix_spawn
