@@ -233,7 +233,13 @@ const char *forkless_strerror(int error);
 typedef struct forkless_command forkless_command;
 /* A running child, held by a pidfd. Signals and waits reach this child and no other, as long as the
  * program leaves the descriptor alone. A program that closes all of its descriptors must free its
- * handles first. */
+ * handles first.
+ *
+ * If there is no pidfd (see `forkless_child_pidfd`), a timer on the child's clock tells whether the
+ * child has been reaped, and is asked before each use of its number. Without that timer only the
+ * number is left. If other code of the program then reaps the child, the number can become another
+ * child's, and signals and waits reach that one. It takes a filter that refuses timer_create, or a
+ * user at RLIMIT_SIGPENDING. */
 typedef struct forkless_child forkless_child;
 /* A command after `forkless_command_prepare`, for many starts. */
 typedef struct forkless_prepared forkless_prepared;
@@ -528,8 +534,9 @@ int forkless_child_wait_timeout(forkless_child *child, int64_t milliseconds, int
 /* Sends SIGKILL. No error if the child has ended already. */
 int forkless_child_kill(forkless_child *child);
 
-/* Sends a signal to the child and to no other process, ever. No error if the child has ended
- * already. -EINVAL for a number that is no signal, -EPERM for a child that changed its user. */
+/* Sends a signal to the child and to no other process; `forkless_child` names the one exception. No
+ * error if the child has ended already. -EINVAL for a number that is no signal, -EPERM for a child
+ * that changed its user. */
 int forkless_child_signal(forkless_child *child, int signal);
 
 /* Sends a signal to the whole process group that the child leads. -EINVAL if the child was not

@@ -238,6 +238,7 @@ prototypes! {
     sigaltstack = __NR_sigaltstack(new: *const AltStack, old: *mut AltStack);
     statx = __NR_statx(dir: Fd, path: CPtr<'_>, flags: Flags, wanted: Num, to: *mut k::statx);
     tgkill = __NR_tgkill(pid: Pid, tid: Pid, signal: Signal);
+    timer_delete = __NR_timer_delete(id: Int);
     timer_create = __NR_timer_create(clock: Op, event: *const [u32; 16], id: *mut i32);
     timer_gettime = __NR_timer_gettime(id: Int, to: *mut [Timespec; 2]);
     timer_settime = __NR_timer_settime(id: Int, flags: Flags, new: *const [Timespec; 2], old: *mut [Timespec; 2]);

@@ -3,7 +3,7 @@
 
 use crate::Result;
 pub use crate::abi::Timespec;
-use crate::calls::{self, Fd, Flags, Op};
+use crate::calls::{self, Fd, Flags, Int, Op};
 use linux_raw_sys::general as k;
 
 /// `nanosleep(2)`. May return early with `EINTR`.
@@ -38,6 +38,39 @@ pub fn monotonic() -> Timespec {
     // SAFETY: the kernel writes one timespec; this clock always exists.
     let _ = unsafe { calls::clock_gettime(Op(k::CLOCK_MONOTONIC), &raw mut now) };
     now
+}
+
+/// `timer_create(2)` on the processor clock of a process. The timer is not set, and would not send
+/// a signal. The caller deletes it.
+#[inline]
+pub fn timer_of_process(pid: i32) -> Result<i32> {
+    // A whole process's clock of the scheduler (`make_process_cpuclock`, linux/posix-timers.h).
+    const CPUCLOCK_SCHED: i32 = 2;
+    const SIGEV_NONE: u32 = 1;
+    let clock = (!pid << 3) | CPUCLOCK_SCHED;
+    // `struct sigevent` (asm-generic/siginfo.h): a value of 8 bytes, the signal, the kind.
+    let mut event = [0u32; 16];
+    event[3] = SIGEV_NONE;
+    let mut id = -1;
+    // SAFETY: the kernel reads one sigevent and writes one id.
+    unsafe { calls::timer_create(Op(clock as u32), &raw const event, &raw mut id) }?;
+    Ok(id)
+}
+
+/// `timer_settime(2)`: stops a timer. `ESRCH` once the process whose clock it has was reaped
+/// (`posix_cpu_timer_set`, kernel/time/posix-cpu-timers.c).
+#[inline]
+pub fn stop_timer(id: i32) -> Result<()> {
+    let never = [Timespec { tv_sec: 0, tv_nsec: 0 }; 2];
+    // SAFETY: the kernel reads one itimerspec; a null pointer asks for no old one.
+    unsafe { calls::timer_settime(Int(id), Flags(0), &raw const never, core::ptr::null_mut()) }.map(drop)
+}
+
+/// `timer_delete(2)`.
+#[inline]
+pub fn delete_timer(id: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { calls::timer_delete(Int(id)) }.map(drop)
 }
 
 /// `timerfd_create(2)` on the monotonic clock, close-on-exec and non-blocking. The descriptor is

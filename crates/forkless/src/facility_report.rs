@@ -64,7 +64,7 @@ pub fn facilities() -> Vec<FacilityReport> {
             "CLONE_PIDFD",
             &found.pidfd,
             "a handle on the child that no other process can inherit by pid reuse",
-            "pidfd_open right after the clone, else the pid",
+            "pidfd_open right after the clone, else the pid and a timer on the child's clock",
         ),
         row(
             "waitid P_PIDFD",

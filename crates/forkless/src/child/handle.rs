@@ -21,6 +21,12 @@ use std::time::{Duration, Instant};
 /// A child process, held by a pidfd: signals and waits reach this child and no other, however
 /// numbers are reused.
 ///
+/// Where there is no pidfd ([`Child::pidfd`]), a timer on the child's clock tells whether the child
+/// has been reaped, and is asked before each use of its number. Without that timer only the number
+/// is left. If other code of the program then reaps the child, the number can become another
+/// child's, and signals and waits reach that one. It takes a filter that refuses `timer_create`, or
+/// a user at `RLIMIT_SIGPENDING`.
+///
 /// Beyond [`std::process::Child`] it has a wait with a deadline, signals to its process group, and
 /// a choice of what its drop does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
 ///
@@ -415,8 +421,8 @@ impl Child {
         self.signal(libc::SIGKILL)
     }
 
-    /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended
-    /// already.
+    /// Sends a signal to the child, and to no other process; [`Child`] names the one exception.
+    /// Fine if the child has ended already.
     ///
     /// ```
     /// use std::os::unix::process::ExitStatusExt;

@@ -4,6 +4,7 @@ use crate::error::{SpawnError, WaitError};
 use crate::kernel::facilities;
 use crate::kernel::process_state;
 use crate::plan::Plan;
+use crate::reap::mark::Mark;
 use crate::reap::{by_pidfd, orphans};
 use crate::spec::Spec;
 use crate::spec::attributes::OnDrop;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Held {
     pub(super) pid: i32,
     pub(super) pidfd: Option<OwnedFd>,
+    mark: Option<Box<Mark>>,
     /// Present until it is known whether the child has executed the program.
     pub(super) pending: Option<PendingStart>,
     pub(super) pipes: Vec<HeldPipe>,
@@ -42,7 +44,7 @@ pub(crate) struct Held {
     /// made again takes another way.
     pub try_again: bool,
     /// Index of the candidate that was executed, if only the end of the child told it.
-    pub tried: Option<usize>,
+    pub tried: Option<u32>,
 }
 
 /// The parent's end of a pipe.
@@ -72,6 +74,7 @@ impl Held {
         Held {
             pid: started.pid,
             pidfd: started.pidfd,
+            mark: started.mark,
             pending: started.slot.map(|slot| PendingStart { slot, plan: Arc::clone(plan) }),
             pipes: started.pipes.into_iter().map(pipe).collect(),
             ended: None,
@@ -100,7 +103,7 @@ impl Held {
         if !signal_exists(signal) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        if self.ended.is_some() || self.gone {
+        if self.is_over() {
             return Ok(());
         }
         match by_pidfd::signal(self.pid, self.pidfd.as_ref(), signal) {
@@ -118,10 +121,18 @@ impl Held {
                 sent => return sent,
             }
         }
-        if self.ended.is_some() || self.gone {
+        let reaped_elsewhere =
+            |fd: &OwnedFd| process::pidfd_send_signal(fd.as_raw_fd(), 0, 0) == Err(Errno::ESRCH);
+        if self.is_over() || self.pidfd.as_ref().is_some_and(reaped_elsewhere) {
             return Err(Errno::ESRCH);
         }
         process::kill(-self.pid, signal)
+    }
+
+    /// Whether the number is the child's no longer: it has been waited for, here or, as its mark
+    /// tells, elsewhere.
+    fn is_over(&self) -> bool {
+        self.ended.is_some() || self.gone || self.mark.as_ref().is_some_and(|mark| mark.is_reaped())
     }
 
     /// Waits until the child leads its group or session, which is its first action. Returns whether
@@ -132,6 +143,9 @@ impl Held {
     pub(super) fn will_lead_group(&self, pending: &PendingStart) -> bool {
         const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let leads = || process::getpgid(self.pid) == Ok(self.pid);
+        if self.is_over() {
+            return true;
+        }
         let looks = Cell::new(0);
         let enough = || {
             looks.set(looks.get() + 1);
@@ -159,6 +173,9 @@ impl Held {
             return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
         }
         let status = loop {
+            if self.is_over() {
+                break None;
+            }
             match by_pidfd::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
                 // The child goes on, so the next wait asks again.
@@ -173,10 +190,11 @@ impl Held {
         };
         self.gone = true;
         self.ended = status;
+        self.mark = None;
         if let Some(pending) = self.pending.take() {
             // The child is gone, so its record is final.
             let result = pending.slot.take_result();
-            self.tried = result.tried;
+            self.tried = result.tried.and_then(|tried| u32::try_from(tried).ok());
             if let Some(f) = result.failure {
                 let e = match f.phase {
                     Phase::Files => {
@@ -229,7 +247,7 @@ impl Drop for Held {
         if let Some(pending) = &self.pending {
             pending.slot.abandon();
         }
-        if self.ended.is_some() || self.gone || !self.is_ours() {
+        if self.is_over() || !self.is_ours() {
             return;
         }
         // Before a wait: a child that has filled one of these pipes would never end.
@@ -250,7 +268,7 @@ impl Drop for Held {
             }
         };
         if over == Ok(false) {
-            orphans::adopt(self.pid, self.pidfd.take());
+            orphans::adopt(self.pid, self.pidfd.take(), self.mark.take());
         }
     }
 }

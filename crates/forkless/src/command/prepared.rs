@@ -103,7 +103,7 @@ impl Prepared {
             |child| {
                 let status = wait_silently(child)?;
                 if let Some(tried) = child.held.tried {
-                    self.hint.store(tried, Ordering::Relaxed);
+                    self.hint.store(tried as usize, Ordering::Relaxed);
                 }
                 Ok(status)
             },

@@ -38,6 +38,7 @@ pub(crate) use slot::SlotHandle;
 use crate::error::{SpawnError, Step};
 use crate::kernel::descriptor::pipe;
 use crate::kernel::facilities::{self, Facilities};
+use crate::reap::mark::Mark;
 use crate::reap::{orphans, sole_reaper};
 use attempt::{ATTEMPTS, Attempt, AttemptOptions};
 use forkless_sys::process;
@@ -53,6 +54,8 @@ pub(crate) struct Started {
     pub pid: i32,
     /// Absent where the kernel or a filter refuses pidfds, and where no descriptor was left.
     pub pidfd: Option<OwnedFd>,
+    /// In place of a pidfd that was wanted.
+    pub mark: Option<Box<Mark>>,
     /// Present until it is known whether the child has executed the program.
     pub slot: Option<SlotHandle>,
     /// The parent's ends, by the number of the child's.
@@ -115,9 +118,10 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
         };
         match attempt.run(&wiring.targets) {
             Ok(created) => {
+                let (pid, slot) = (created.pid, created.slot);
+                let mark = if pidfd && created.pidfd.is_none() { Mark::on(pid) } else { None };
                 drop(wiring.child_ends);
-                let (pid, pidfd, slot) = (created.pid, created.pidfd, created.slot);
-                return Ok(Started { pid, pidfd, slot, pipes: wiring.parent_ends });
+                return Ok(Started { pid, pidfd: created.pidfd, mark, slot, pipes: wiring.parent_ends });
             }
             Err(refusal) => options = options.without(refusal)?,
         }

@@ -3,7 +3,8 @@
 
 use crate::support::guard::{self, mappings};
 use crate::support::{Case, cases, me, need_root, patience, short_of};
-use forkless::{Command, OnDrop, Resource, SpawnError, Stdio, Step};
+use forkless::{Command, OnDrop, Resource, SpawnError, Stdio, Step, WaitError};
+use forkless_sys::process;
 use rustix::process::{Resource as R, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::Write;
@@ -333,6 +334,70 @@ fn a_full_table_stops_no_start() {
     guard::assert_no_children();
 }
 
+/// A process of the given number, which leads a group and waits to be killed. `None` where another
+/// process has the number.
+#[expect(unsafe_code, reason = "clone3 with a number")]
+fn process_of_number(number: i32) -> Option<i32> {
+    let mut args = forkless_sys::clone::args();
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.set_tid = (&raw const number) as u64;
+    args.set_tid_size = 1;
+    // SAFETY: without a stack it is a fork, and the child makes system calls only.
+    let made = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
+    match made {
+        0 => loop {
+            let _ = process::setpgid(0);
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        },
+        -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST) => None,
+        -1 => crate::support::skip("a process of a given number needs CAP_CHECKPOINT_RESTORE"),
+        pid => Some(i32::try_from(pid).unwrap()),
+    }
+}
+
+/// Regression: without a pidfd the child was known by its number alone, and signals and waits
+/// reached the child that was given the number next.
+fn a_number_given_out_again_is_not_taken_for_the_child() {
+    type Use = (&'static str, fn(forkless::Child));
+    let uses: [Use; 9] = [
+        ("kill", |mut child| child.kill().unwrap()),
+        ("kill_group", |mut child| {
+            assert_eq!(child.kill_group().unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        }),
+        ("wait", |mut child| assert!(matches!(child.wait(), Err(WaitError::Unknown)))),
+        ("try_wait", |mut child| assert!(matches!(child.try_wait(), Err(WaitError::Unknown)))),
+        ("wait_timeout", |mut child| {
+            assert!(matches!(child.wait_timeout(patience()), Err(WaitError::Unknown)));
+        }),
+        ("wait_with_output", |child| assert_eq!(child.wait_with_output().unwrap_err().step(), Step::Wait)),
+        ("a drop that kills", |mut child| child.set_on_drop(OnDrop::Kill)),
+        ("a drop that waits", |mut child| child.set_on_drop(OnDrop::Wait)),
+        ("a drop", drop),
+    ];
+    for (what, use_it) in uses {
+        let (child, other) = loop {
+            let mut c = new("/bin/true");
+            c.process_group(0);
+            let child = with_a_full_table(|| c.spawn()).unwrap();
+            assert!(child.pidfd().is_none());
+            let number = child.id() as i32;
+            // Other code of the program waits for any child.
+            assert_eq!(process::waitid(process::P_PID, number, process::WEXITED).unwrap().pid, number);
+            match process_of_number(number) {
+                Some(other) => break (child, other),
+                None => drop(child),
+            }
+        };
+        assert_eq!(other, child.id() as i32);
+        use_it(child);
+        let lives = process::waitid(process::P_PID, other, process::WEXITED | process::WNOHANG);
+        assert_eq!(lives.map(|info| info.pid), Ok(0), "{what} reached another process");
+        process::kill(other, libc::SIGKILL).unwrap();
+        process::waitid(process::P_PID, other, process::WEXITED).unwrap();
+    }
+}
+
 #[cfg(feature = "tokio")]
 fn awaits_with_a_full_table() {
     use forkless::tokio::Command;
@@ -608,6 +673,7 @@ cases![
     no_descriptor_left_is_an_error_at_every_place,
     running_to_the_end_needs_no_descriptor,
     a_full_table_stops_no_start,
+    a_number_given_out_again_is_not_taken_for_the_child,
     a_full_table_stops_no_awaited_wait,
     a_limit_lowered_for_the_child_does_not_lose_its_descriptors,
     the_last_word_for_a_number_counts,
