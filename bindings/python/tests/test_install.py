@@ -211,6 +211,7 @@ def test_uninstall_in_the_midst_of_a_call_lets_it_end() -> None:
             "line": lambda: run("exec sleep 0", shell=True, env=env).wait(),
             "shell": lambda: run("true; exit 0", shell=True, env=env).wait(),
             "options": lambda: run([Word("true")], nice=5, deadline=600).wait(),
+            "group": lambda: run([Word("true")], process_group=0).wait(),
             "wait": lambda: run(["true"]).wait(Seconds(600)),
             "wait, deadline": lambda: run(["true"], deadline=600).wait(Seconds(600)),
             "communicate": lambda: run(["true"]).communicate(timeout=Seconds(600)) and 0,

@@ -829,10 +829,9 @@ def _take_later_options(self, kwargs):
     if not _KNOWS_PROCESS_GROUP:
         group = kwargs.pop("process_group", None)
         if group is not None and group != -1:
-            if self._options is None:
-                self._options = _take_options({})
-            self._options.process_group = group
-            self._options.given.append("process_group")
+            options = self._options = getattr(self, "_options", None) or _take_options({})
+            options.process_group = group
+            options.given.append("process_group")
     if not _KNOWS_PIPESIZE:
         size = kwargs.pop("pipesize", None)
         if size is None:
