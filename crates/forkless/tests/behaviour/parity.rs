@@ -122,12 +122,15 @@ fn errors_have_the_same_kind() {
     same(both!(Command::new("no-such-program-in-path").status().unwrap_err().kind()));
     same(both!(Command::new("").status().unwrap_err().kind()));
     same(both!(Command::new(&dir).status().unwrap_err().kind()));
-    same(both!(Command::new("/etc/passwd").status().unwrap_err().kind()));
+    let own = crate::faults::Dir::new();
+    let no_program = own.0.join("text");
+    std::fs::write(&no_program, "text").unwrap();
+    same(both!(Command::new(&no_program).status().unwrap_err().kind()));
     same(both!(Command::new("nul\0inside").status().unwrap_err().kind()));
     same(both!(Command::new("true").arg("a\0b").status().unwrap_err().kind()));
     same(both!(Command::new("true").env("a\0b", "c").status().unwrap_err().kind()));
     same(both!(Command::new("true").current_dir("/does/not/exist").status().unwrap_err().kind()));
-    same(both!(Command::new("true").current_dir("/etc/passwd").status().unwrap_err().kind()));
+    same(both!(Command::new("true").current_dir(&no_program).status().unwrap_err().kind()));
     same(both!(Command::new("true").args(&long).status().unwrap_err().kind()));
 }
 

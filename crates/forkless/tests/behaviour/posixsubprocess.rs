@@ -1,5 +1,6 @@
 //! A command that keeps to the order of CPython's `_posixsubprocess`, for the Python package.
 
+use crate::faults::Dir;
 use crate::support::{cases, skip};
 use forkless::{Command, Step};
 use rustix::process::{getgroups, getuid};
@@ -7,9 +8,13 @@ use rustix::process::{getgroups, getuid};
 fn the_first_file_that_runs_is_taken_and_the_first_real_error_is_told() {
     let mut command = Command::new("sh");
     command.as_posixsubprocess().args(["-c", "exit 5"]);
-    command.files(["/nowhere/sh", "/etc/passwd", "/bin/sh"]);
+    let own = Dir::new();
+    let no_program = own.0.join("text");
+    std::fs::write(&no_program, "text").unwrap();
+    let no_program = no_program.to_str().unwrap();
+    command.files(["/nowhere/sh", no_program, "/bin/sh"]);
     assert_eq!(command.status().unwrap().code(), Some(5));
-    command.files(["/nowhere/sh", "/etc/passwd", "/nowhere/sh"]);
+    command.files(["/nowhere/sh", no_program, "/nowhere/sh"]);
     let e = command.status().unwrap_err();
     assert_eq!((e.step(), e.raw_os_error()), (Step::Exec, Some(libc::EACCES)));
     command.files(["/nowhere/sh", "/dev/null/sh"]);
