@@ -81,6 +81,9 @@ macro_rules! root_cases {
 root_cases! {
     attributes_survive_exec: 1, ["Collision", "Command"];
     privileges_of_root_are_dropped_in_part: 2, [];
+    // Regression: a process with the ids of such a child could take the descriptor of its parent's
+    // memory from it.
+    capabilities_alone_are_dropped: 1, ["Call", "Call"];
     // Regression: children executed files that another user had put in place of /proc.
     somebody_elses_proc: 2, ["NoProc", "NoProc", "NoProc", "NoProc", "NoProc", "NoProc"];
     new_namespaces_and_a_filter: 1, ["Call", "Call", "Call", "Call", "Call", "Call", "Command"];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::fork::{ALWAYS, cases, compare_in, only_its_own, same_as_plain};
-use crate::support::{PATIENT, Report, compile, without_dispatch};
+use crate::support::{PATIENT, Report, compile, nothing_speculates, reported, without_dispatch};
 
 static SIGNAL_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("signal_cases.c", &["-lpthread"]));
 
@@ -45,6 +45,22 @@ fn signals_reach_the_replacement() {
     // for the child's next step.
     let reasons = [&["Inherited"; 3][..], &["Signal"; 11]].concat();
     compare_in(&SIGNAL_CASES, &ALWAYS, "signals_reach_the_replacement", 0, &reasons);
+}
+
+/// Regression: a signal that came while the parent prepared a fork waited there, and the child
+/// never got it: of 40 process groups that were ended 3 to 7 went on.
+#[test]
+fn a_signal_to_the_group_comes_before_the_fork_or_to_both() {
+    let program = compile("group_signals.c", &[]);
+    for kind in ["executes", "writes", "handles", "stops"] {
+        let (with, report) = reported(&ALWAYS, &program, &[kind, "60"]);
+        let expected = (Some(0), "0 of some rounds\n".into(), String::new());
+        assert_eq!(with, expected, "{kind}: {:?}", report.reasons());
+        // Of the other kinds the signal ends or stops the process before it counts its fork.
+        let aborted = report.count("aborted");
+        let counts = kind == "handles" && !nothing_speculates();
+        assert!(!counts || aborted >= 20, "{kind}: {aborted}, {:?}", report.reasons());
+    }
 }
 
 #[test]

@@ -103,8 +103,14 @@ pub(crate) struct Arming {
 }
 
 /// Arms the calling thread for one fork at `site`; with `after_handlers`, when libc has run the
-/// fork handlers. `on_sigsys` handles its system calls from then on.
-pub(crate) fn arm(site: usize, after_handlers: bool, on_sigsys: TrapHandler) -> OrPlain<Arming> {
+/// fork handlers. `on_sigsys` handles its system calls from then on. `may_fail`: see
+/// [`ThreadSlot::may_fail`].
+pub(crate) fn arm(
+    site: usize,
+    after_handlers: bool,
+    may_fail: bool,
+    on_sigsys: TrapHandler,
+) -> OrPlain<Arming> {
     let here = core::ptr::from_ref(&site) as usize;
     forget_left(here);
     if let Some(outer) = mine() {
@@ -117,6 +123,9 @@ pub(crate) fn arm(site: usize, after_handlers: bool, on_sigsys: TrapHandler) -> 
     slot.taken_at.store(here, Relaxed);
     slot.site.store(site, Relaxed);
     slot.set_resolution(Resolution::Plain(AbortKind::Unusual.into()));
+    slot.may_fail.store(may_fail, Relaxed);
+    slot.has_handlers.store(after_handlers, Relaxed);
+    slot.again.store(false, Relaxed);
     if after_handlers {
         slot.waiting.store(true, Relaxed);
     } else if let Err(kind) = slot.arm() {
@@ -244,6 +253,12 @@ fn with_sigsys_of(set: SigSet, other: SigSet) -> SigSet {
 }
 
 impl Arming {
+    /// If libc's fork has failed so that a signal is delivered: errno from before.
+    pub(crate) fn errno_before(&self) -> Option<i32> {
+        let is_ours = self.slot.owner.load(Relaxed) == rt::thread_pointer();
+        (is_ours && self.slot.again.swap(false, Relaxed)).then(|| self.slot.errno.load(Relaxed))
+    }
+
     /// After libc's fork has returned. Only here the slot becomes free, and with it the stack that
     /// the handler ran on.
     pub(crate) fn release(self) -> Resolution {
@@ -270,6 +285,7 @@ impl ThreadSlot {
         // From here on only SIGSYS is delivered.
         let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
         self.mask.store(before.0, Relaxed);
+        self.mask_before.store(before.0, Relaxed);
         let result = self.arm_blocked(before);
         let mask = if result.is_ok() { SigSet::ALL.without(SIGSYS) } else { before };
         let _ = retry(|| signal::set_mask(mask));
@@ -361,6 +377,13 @@ impl ThreadSlot {
             frame.stack = self.program_stack();
         }
         self.armed.store(false, Relaxed);
+    }
+
+    /// Whether a signal waits that would have been delivered before the fork, had the thread not
+    /// been armed.
+    pub(crate) fn keeps_a_signal(&self) -> bool {
+        let blocked = SigSet(self.mask_before.load(Relaxed));
+        signal::pending().is_ok_and(|waiting| waiting.0 & !blocked.0 != 0)
     }
 
     /// The fork becomes a plain one. No memory may be marked while it is made.

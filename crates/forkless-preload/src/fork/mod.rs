@@ -33,7 +33,7 @@ use forkless_sys::{process, time};
 
 use crate::patience::wait_while;
 use crate::{
-    config, filters, huge, mappings, memory_owner,
+    config, errno, filters, huge, mappings, memory_owner,
     next::{self, Next},
     speculation, tally, window,
 };
@@ -168,17 +168,21 @@ fn fork_unfiltered(
     let attempt = decide::decide(site).and_then(|()| {
         speculation::touch();
         speculation::choose(passes_others_over);
-        arm::arm(site, arm_after_handlers, trap::on_sigsys)
+        arm::arm(site, arm_after_handlers, !arm_after_handlers, trap::on_sigsys)
     });
     let (pid, resolution) = match attempt {
         Ok(arming) => {
-            let pid = real();
+            let mut pid = real();
+            let mut armed = Ok(arming);
+            if pid < 0 {
+                (pid, armed) = again(armed, real, site);
+            }
             // The speculative child, back from libc's fork: it goes on in the program. Everything
             // below is the parent's, or a plain fork's.
             if speculating() {
                 return pid;
             }
-            (pid, arming.release())
+            (pid, armed.map_or_else(|kind| arm::Resolution::Plain(kind.into()), arm::Arming::release))
         }
         Err(kind) => (window::plain(|| real()), arm::Resolution::Plain(kind.into())),
     };
@@ -189,6 +193,22 @@ fn fork_unfiltered(
         count_in_record(site, resolution);
     }
     pid
+}
+
+/// libc's fork has failed. If it failed so that a signal was delivered, it is made again. It does
+/// not fail twice: signals may come all the time.
+#[cold]
+#[inline(never)]
+fn again(armed: OrPlain<arm::Arming>, real: next::Fork, site: usize) -> (i32, OrPlain<arm::Arming>) {
+    let Some(number) = armed.as_ref().ok().and_then(arm::Arming::errno_before) else { return (-1, armed) };
+    if let Ok(arming) = armed {
+        arming.release();
+    }
+    errno::set(number);
+    match decide::decide(site).and_then(|()| arm::arm(site, false, false, trap::on_sigsys)) {
+        Ok(arming) => (real(), Ok(arming)),
+        Err(kind) => (window::plain(|| real()), Err(kind)),
+    }
 }
 
 /// A fork under the program's own rules. No system call is added, in the child neither: the program

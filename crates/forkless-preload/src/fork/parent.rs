@@ -13,11 +13,11 @@ use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
 use linux_raw_sys::general as k;
 
-use crate::config;
 use crate::kernel::{self, Args};
 use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SIGCONT, SIGKILL, SIGTSTP, SIGTTOU, STOPS, SYNCHRONOUS};
 use crate::tally;
 use crate::window::{self, Busy};
+use crate::{config, errno};
 use forkless_speculate::retry::retry;
 
 use super::arm::Resolution;
@@ -145,7 +145,18 @@ fn fork(call: &mut CloneCall<'_>) {
         call.frame.answer(pid as isize);
         return;
     }
-    replace(call, as_resolution(result));
+    call.slot.set_resolution(as_resolution(result));
+    // A signal that waits has reached no child, and comes before the fork: the kernel makes none
+    // while one waits, so that a signal to a process group reaches the parent before the fork, or
+    // both after it (kernel/fork.c, copy_process). Here the signal may still be blocked by libc, as
+    // glibc 2.41 does for its clone. It is delivered when libc's fork has failed.
+    if call.slot.may_fail.load(Relaxed) && call.slot.keeps_a_signal() {
+        call.slot.errno.store(errno::get(), Relaxed);
+        call.slot.again.store(true, Relaxed);
+        call.slot.disarm(call.frame);
+        return call.frame.answer(-(Errno::EAGAIN.raw() as isize));
+    }
+    give_up(call.slot, call.frame);
 }
 
 /// How a fork went that no child committed.
@@ -393,6 +404,11 @@ fn clone(call: &mut CloneCall<'_>, source: i32) -> OrPlain<i32> {
         k::__NR_clone => [flags, 0, call.args[2], call.args[3], call.args[4], 0],
         _ => [flags, 0, 0, 0, 0, 0],
     };
+    // Sent to the process group before now, it would miss the child.
+    let can_wait = call.slot.may_fail.load(Relaxed) || call.slot.has_handlers.load(Relaxed);
+    if can_wait && call.slot.keeps_a_signal() {
+        return Err(AbortKind::Signal);
+    }
     // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's
     // business; exec sets SIGCHLD, kernel/exec.c, de_thread) and suspending us until it has
     // executed a program or ended.

@@ -20,6 +20,15 @@ pub(crate) struct ThreadSlot {
     pub(super) site: AtomicUsize,
     /// The program's signal mask, as it sees it.
     pub(super) mask: AtomicU64,
+    /// The same when the thread was armed: libc may block all signals for its clone (glibc 2.41).
+    pub(super) mask_before: AtomicU64,
+    /// The fork may fail for a signal that waits, since it is made again then. Nobody sees it where
+    /// the program has no fork handlers.
+    pub(super) may_fail: AtomicBool,
+    pub(super) has_handlers: AtomicBool,
+    /// It has failed so, and errno was this before.
+    pub(super) again: AtomicBool,
+    pub(super) errno: AtomicI32,
     /// The program's alternate stack was taken from it.
     pub(super) has_stack: AtomicBool,
     pub(super) alt_start: AtomicUsize,

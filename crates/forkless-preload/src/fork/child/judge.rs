@@ -3,7 +3,7 @@
 
 use forkless_run::{AbortKind, AbortReason, CommandOf};
 use forkless_speculate::policy::{self, Call, Cause, Emulated, Need, Ruling, Then};
-use forkless_sys::{Errno, fd, process, sched};
+use forkless_sys::{Errno, fd, ids, process, sched};
 use linux_raw_sys::{general as k, prctl as p};
 
 use crate::kernel::{self, Args};
@@ -99,6 +99,9 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
             }
         }
     }
+    if call.then == Then::Credentials {
+        abort_if_opened(nr);
+    }
     let answer = pass(nr, args);
     match call.then {
         Then::Nothing => {}
@@ -149,6 +152,21 @@ fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {
         Emulated::MakeTimer => timers::create(args),
         Emulated::SetTimer => timers::set(args),
         Emulated::Timer => timers::other(nr, args),
+    }
+}
+
+/// A process may be looked at by others with all its ids and no fewer capabilities
+/// (`ptrace_may_access`, kernel/ptrace.c). The child has its parent's memory open and shares pages
+/// with it, so it must not become open to more processes than its parent is. The kernel closes it
+/// to all when its effective ids change, as they do when root becomes a user. It does not when only
+/// capabilities go, or when a real or saved id goes that was another.
+fn abort_if_opened(nr: u32) {
+    let differ = |ids: forkless_sys::Result<[u32; 3]>| {
+        !ids.is_ok_and(|[real, effective, saved]| real == effective && real == saved)
+    };
+    let is_open = process::dumpable() == Ok(1);
+    if is_open && (nr == k::__NR_capset || differ(ids::getresuid()) || differ(ids::getresgid())) {
+        abort(AbortReason::new(AbortKind::Call, nr));
     }
 }
 
