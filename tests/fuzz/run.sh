@@ -62,7 +62,7 @@ seed() { # TARGET
 		;;
 	options) printf 'fork=exact,min=8388608,limit=50,sh=7:8:9,filters=0,rood=7,record=/tmp/r' >"$corpus/seed-1" ;;
 	noshell_split) printf "ls 'a b'  c\"d e\"f" >"$corpus/seed-1" ;;
-	results) find ../docs ../crates -name '*.json' -size -300k ! -name '*.schema.json' -exec cp -t "$corpus" {} + ;;
+	results) cp seeds/result.json "$corpus"; find ../docs ../crates -name '*.json' -size -300k ! -name '*.schema.json' -exec cp -t "$corpus" {} + ;;
 	events)
 		head -c 64 /dev/zero >"$corpus/seed-1"
 		printf '\011\001%0500d' 0 >"$corpus/seed-2"
@@ -78,7 +78,7 @@ for target in "${wanted[@]}"; do
 	cargo +nightly fuzz build --features planted "$target" >"$log" 2>&1 || { cat "$log"; exit 1; }
 	cp "corpus/$target"/* "$scratch/" 2>/dev/null
 	# No end by the clock decides: a planted claim counts as refuted only by its own words.
-	cargo +nightly fuzz run --features planted "$target" "$scratch" -- -max_total_time=300 -max_len=4096 \
+	cargo +nightly fuzz run --features planted "$target" "$scratch" -- -max_total_time=300 -max_len=65536 \
 		-artifact_prefix="$scratch/" >"$log" 2>&1
 	rm -rf "$scratch"
 	control='planted claim refuted'

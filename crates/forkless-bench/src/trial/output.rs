@@ -31,7 +31,7 @@ pub struct Difference {
     pub line: u64,
     /// What the first plain run wrote there, or `None` where its output had ended. Of a long line
     /// it is a part, from before the difference on, after `...`. The line's end is shown where it
-    /// is the difference.
+    /// is all that differs.
     pub expected: Option<String>,
     /// What the other run wrote there.
     pub found: Option<String>,
@@ -120,17 +120,20 @@ fn difference(expected: &Path, found: &Path) -> io::Result<Option<Difference>> {
             }
             let is_near = same - line_begins < SHOWN - BEFORE;
             let from = if is_near { line_begins } else { same - BEFORE };
-            let shown = |path: &Path| -> io::Result<Option<String>> {
+            let shown = |path: &Path, with_end: bool| -> io::Result<Option<String>> {
                 let mut file = File::open(path)?;
                 io::Seek::seek(&mut file, io::SeekFrom::Start(from))?;
                 let mut bytes = Vec::new();
                 file.take(SHOWN).read_to_end(&mut bytes)?;
                 let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-                let is_the_end = from + end as u64 == same;
-                bytes.truncate(if is_the_end { end + 1 } else { end });
+                let has_line = !bytes.is_empty();
+                bytes.truncate(if with_end { end + 1 } else { end });
                 let begin = if is_near { "" } else { "..." };
-                Ok((!bytes.is_empty()).then(|| begin.to_owned() + &readable(&bytes)))
+                Ok(has_line.then(|| begin.to_owned() + &readable(&bytes)))
             };
+            // Where the line's end is all that differs, it is shown.
+            let is_seen = shown(expected, false)? != shown(found, false)?;
+            let shown = |path| shown(path, !is_seen);
             return Ok(Some(Difference { line, expected: shown(expected)?, found: shown(found)? }));
         }
         a.consume(length);
@@ -179,7 +182,7 @@ mod tests {
         differs(b"one", b"on", 1, text("one"), text("on"));
         // Two strings that look alike tell nothing.
         differs(b"one\n", b"one", 1, text("one\n"), text("one"));
-        differs(b"a\n\n", b"a\nb\n", 2, text("\n"), text("b"));
+        differs(b"a\n\n", b"a\nb\n", 2, text(""), text("b"));
         differs(b"\xff\n", b"\xfe\n", 1, text("\\xff"), text("\\xfe"));
         let far = |end: &str| format!("{}{end}", "0123456789".repeat(9));
         let part = |end: &str| Some(format!("...{}{end}", "0123456789".repeat(4)));
