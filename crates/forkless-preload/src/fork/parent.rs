@@ -205,7 +205,7 @@ fn resend(call: &mut CloneCall<'_>, result: OrPlain<Ended>) {
     }
     for signal in 1..=64 {
         if SigSet(rest & !STOPS.0).has(signal) {
-            let _ = process::kill(me, signal);
+            let _ = process::kill_self(signal);
         }
     }
 }
