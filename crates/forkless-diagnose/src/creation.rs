@@ -379,9 +379,9 @@ fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Per-CPU counters read without their per-CPU parts can be a little below zero.
+/// In bytes. Per-CPU counters read without their per-CPU parts can be a little below zero.
 fn pages(count: u64) -> u64 {
-    (count as i64).max(0) as u64 * page_size()
+    ((count as i64).max(0) as u64).saturating_mul(page_size())
 }
 
 fn some_text(bytes: &[u8]) -> Option<String> {
