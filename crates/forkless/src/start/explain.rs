@@ -2,6 +2,7 @@
 
 use crate::error::{SpawnError, Step};
 use crate::plan::Plan;
+use crate::spec::attributes::Resource;
 use forkless_child::{Action, Failure, Phase};
 use forkless_sys::Errno;
 use forkless_sys::sched::{self, Rlimit};
@@ -70,7 +71,7 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
 
 /// The limit that keeps a number from being a descriptor's: the kernel says EBADF alone.
 fn beyond_limit(number: i32) -> String {
-    match sched::getrlimit(libc::RLIMIT_NOFILE) {
+    match sched::getrlimit(Resource::OpenFiles as u32) {
         Ok(Rlimit { soft, .. }) if number as u64 >= soft => format!(" (RLIMIT_NOFILE is {soft})"),
         _ => String::new(),
     }
