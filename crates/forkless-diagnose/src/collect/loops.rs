@@ -176,6 +176,8 @@ struct Thread {
     /// Its process has an epoll that watches a socket.
     serves: bool,
     asked: Option<Instant>,
+    /// When /proc was last asked at a creation of its.
+    looked_at: Option<Instant>,
     /// Looks between its creations.
     looks: u32,
     /// It is among those that are looked at in turns.
@@ -193,6 +195,17 @@ impl Thread {
     /// Whether looks between its creations may tell.
     fn is_unknown(&self) -> bool {
         !self.is_loop() && self.ns >= LOOKED_AT_FROM && self.looks < MAX_LOOKS_BETWEEN
+    }
+
+    /// Whether a creation of its has /proc asked. A look takes the watcher some 20 us, and a script
+    /// makes thousands of creations a second.
+    fn is_due_at_creation(&mut self) -> bool {
+        const BETWEEN: Duration = Duration::from_millis(20);
+        let is_due = self.looked_at.is_none_or(|looked_at| looked_at.elapsed() >= BETWEEN);
+        if is_due {
+            self.looked_at = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Asks /proc for what is not known yet. `descriptors` says when it may be asked for sockets:
@@ -249,7 +262,7 @@ impl Loops {
         blocked.add(creation);
         thread.ns += blocked.ns() - before;
         thread.waits_in_epoll |= creation.caller_waits.is_some_and(|waits| waits.in_epoll);
-        if !thread.is_loop() && thread.ns >= LOOKED_AT_FROM {
+        if !thread.is_loop() && thread.ns >= LOOKED_AT_FROM && thread.is_due_at_creation() {
             thread.ask(key.0, key.1, descriptors);
         }
         // Forgotten threads stay in the queue until their turn.
