@@ -283,13 +283,14 @@ INLINE int has_room(u32 rate, u64 now)
  * the rate had no room. */
 static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 fp, u64 lr, u32 class)
 {
+	u32 rate = class == CLASS_CREATION ? RATE_CREATIONS : class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS;
 	u64 now = bpf_ktime_get_ns();
 	struct stack *s;
 	u32 at;
 
 	if (!site)
 		return 0;
-	if (!has_room(class == CLASS_CREATION ? RATE_CREATIONS : class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS, now)) {
+	if (!has_room(rate, now)) {
 		/* eroded() asks again at each page: that would be counted thousands of times. */
 		if (class != CLASS_EROSION)
 			COUNT(stacks_skipped);
@@ -400,10 +401,12 @@ INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 
 	if (seen)
 		count = __sync_fetch_and_add(seen, 1) + 1;
+	/* First of all: the user side takes milliseconds to read a new program's maps and files, for
+	 * its stack, and the caller does not wait as long. */
+	send_caller(count, sp);
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
 		skipped = send_stack(site, sp, fp, lr, CLASS_CREATION);
-	send_caller(count, sp);
 	/* Without room for its stack the call is not counted, and the next one is in its place:
 	 * beside many short programs a place would have no stack until its count has doubled. */
 	count -= skipped;
