@@ -36,6 +36,12 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     out.write_all(bytes).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+/// Text of another process inside of a line: a newline would begin another line of the output.
+#[cfg(target_os = "linux")]
+pub(crate) fn in_line(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
 /// Writes a value as JSON, a line of its own.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print_bytes((serde_json::to_string_pretty(value)? + "\n").as_bytes())
@@ -53,12 +59,13 @@ pub(crate) fn width() -> u16 {
     if stdout().is_terminal() { console::Term::stdout().size().1 } else { 100 }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_name_cannot_steer_the_terminal() {
+        assert_eq!(in_line("a\nb"), "a\\nb");
         assert_eq!(plain("a\x1b[2Jb\u{9b}c\td\n"), "a\\u{1b}[2Jb\\u{9b}c\\td\n");
     }
 }

@@ -127,7 +127,8 @@ fn native<'c>(collected: &'c Collected, site: &Place) -> &'c [Frame] {
     stacks.iter().max_by_key(|(_, count)| *count).map_or(&[], |(frames, _)| frames)
 }
 
-/// Divides creations and their cost among the stacks that were read, by what each stands for.
+/// Divides creations and their cost among the stacks that were read. A stack's part is that of its
+/// readings.
 fn shares(native: &[Frame], stacks: &[(Vec<Frame>, u64)], whole: Sum) -> Vec<(Vec<Frame>, Sum)> {
     let all: u64 = stacks.iter().map(|(_, read)| read).sum();
     if all == 0 {

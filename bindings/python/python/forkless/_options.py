@@ -59,7 +59,7 @@ class Options:
         self.setctty = -1
         #: Where the running version's own Popen has no `process_group` yet.
         self.process_group: Optional[int] = None
-        #: The names of those that ask for something.
+        #: The options that were given. A switch that is off is not among them.
         self.given: List[str] = []
 
     @property

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::duration;
 use super::json::SCHEMA;
-use super::{duration, text};
 use crate::exit::{Exit, Usage};
 use crate::terminal;
 
@@ -492,7 +492,7 @@ fn print(args: &Args, reports: [&Report; 2], comparison: &Comparison) -> String 
         1 => "1 regression.".to_owned(),
         several => format!("{several} regressions."),
     });
-    let lines: Vec<String> = lines.iter().map(|line| text::in_line(line)).collect();
+    let lines: Vec<String> = lines.iter().map(|line| terminal::in_line(line)).collect();
     lines.join("\n") + "\n"
 }
 

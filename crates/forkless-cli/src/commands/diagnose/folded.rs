@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use forkless_diagnose::DiagnosisReport;
 
 use super::origins::{microseconds, path};
-use super::text;
+use crate::terminal;
 
 pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport) -> io::Result<()> {
     let mut paths: BTreeMap<String, u64> = BTreeMap::new();
@@ -23,7 +23,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport) -> io::Resul
 
 /// A name may hold what ends a part or a line, and what controls a terminal.
 fn plain(name: &str) -> String {
-    crate::terminal::plain(&text::in_line(name)).replace(';', ":")
+    terminal::plain(&terminal::in_line(name)).replace(';', ":")
 }
 
 #[cfg(test)]

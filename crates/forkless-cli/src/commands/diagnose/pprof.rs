@@ -15,6 +15,7 @@ use prost::Message;
 
 use super::origins::{self, leaf, microseconds, program};
 use super::text;
+use crate::terminal;
 
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
@@ -122,7 +123,7 @@ impl Tables {
 
     fn string(&mut self, text: &str) -> i64 {
         // The viewer may be a terminal.
-        let text = crate::terminal::plain(&text::in_line(text));
+        let text = terminal::plain(&terminal::in_line(text));
         if let Some(known) = self.strings.get(&text) {
             return *known;
         }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding, LineShare, Tier};
 
 use super::{EndReason, remedy};
-use crate::terminal;
+use crate::terminal::{self, in_line};
 
 /// Frames to print. Stacks are long, and the frames near the call matter.
 const FRAMES: usize = 8;
@@ -129,11 +129,6 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
     };
     let without = if without.is_empty() { without } else { format!("; {without}") };
     format!("{subject} started: {}{without}. Creating and executing them took {cost}.", by.join(", "))
-}
-
-/// Text of a watched process inside of a line: a newline would begin another line of the report.
-pub(super) fn in_line(text: &str) -> String {
-    text.replace('\n', "\\n")
 }
 
 fn print_finding(
@@ -267,11 +262,6 @@ fn time(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_newline_of_a_name_begins_no_line() {
-        assert_eq!(in_line("a\nb"), "a\\nb");
-    }
 
     #[test]
     fn a_part_of_the_cost_that_is_not_known_is_left_out() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::commands::diagnose::{bytes, duration};
 use crate::exit::{Exit, Missing, Usage};
-use crate::terminal;
+use crate::terminal::{self, in_line};
 
 #[derive(Serialize)]
 struct ProcessReport<'r> {
@@ -44,7 +44,7 @@ fn text(forecast: &ForkForecast) -> String {
     };
     let mut text = format!(
         "{} (pid {}): {} of memory{huge}, {} page-table entries{threads}\n",
-        plain(&forecast.process.name),
+        in_line(&forecast.process.name),
         forecast.pid,
         bytes(forecast.anon),
         forecast.entries,
@@ -73,12 +73,7 @@ fn alternative(text: &mut String, name: &str, found: &Alternative, when: &str, c
         (Some(Estimate { mid, .. }), _) => format!("about {}, {when}: {command}", time(*mid)),
         (None, why) => format!("no change: {}", why.as_deref().unwrap_or("not known")),
     };
-    let _ = writeln!(text, "   {name:11} {}", plain(&said));
-}
-
-/// A name is the watched process's own and may be anything.
-fn plain(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    let _ = writeln!(text, "   {name:11} {}", in_line(&said));
 }
 
 fn time(ns: f64) -> String {
