@@ -11,7 +11,8 @@ pub type Read<'a> = &'a mut dyn FnMut(&mut [u8]) -> Result<usize>;
 /// kind there were. `None`: the list was not read to its end.
 pub fn each_writable(read: Read<'_>, each: &mut dyn FnMut(Mapping) -> bool) -> Option<usize> {
     let (mut count, mut all) = (0, true);
-    let read = each_line(read, &mut |mapping, _| {
+    let read = each_line(read, &mut |line| {
+        let (mapping, _) = mapping_of(line);
         count += 1;
         all = mapping.flags & maps::WRITABLE == 0 || each(mapping);
         all
@@ -22,7 +23,8 @@ pub fn each_writable(read: Read<'_>, each: &mut dyn FnMut(Mapping) -> bool) -> O
 /// Whether all mappings in `start..end` are private. Also `false` where the list was not read.
 pub fn are_private(read: Read<'_>, start: usize, end: usize) -> bool {
     let mut private = true;
-    let read = each_line(read, &mut |mapping, _| {
+    let read = each_line(read, &mut |line| {
+        let (mapping, _) = mapping_of(line);
         let here = mapping.start < end && start < mapping.end;
         private = !here || mapping.flags & maps::SHARED == 0;
         private && mapping.start < end
@@ -36,7 +38,8 @@ pub fn file_at(read: Read<'_>, address: usize) -> Option<(Name, usize)> {
     // The file whose mappings the lines show now. Mappings in between have no file.
     let (mut inode, mut first) = (0, 0);
     let mut found = None;
-    let read = each_line(read, &mut |mapping, path| {
+    let read = each_line(read, &mut |line| {
+        let (mapping, path) = mapping_of(line);
         if mapping.inode != 0 && mapping.inode != inode {
             (inode, first) = (mapping.inode, mapping.start);
         }
@@ -64,23 +67,43 @@ pub fn is_ring(name: &[u8]) -> bool {
 /// Whether a ring of aio or io_uring is mapped. `None`: the list was not read.
 pub fn has_ring(read: Read<'_>) -> Option<bool> {
     let mut has = false;
-    let read = each_line(read, &mut |_, path| {
-        has = is_ring(path);
+    let read = each_line(read, &mut |line| {
+        has = is_ring(mapping_of(line).1);
         !has
     });
     read.ok().map(|()| has)
 }
 
+/// Whether a mapping in `start..end` has a flag, by its two letters in `/proc/self/smaps`. That
+/// file has the lines of `maps`, and behind each of them lines that begin with an upper-case
+/// letter. `None`: no flags were read.
+pub fn has_flag(read: Read<'_>, start: usize, end: usize, flag: [u8; 2]) -> Option<bool> {
+    let (mut here, mut found) = (false, None);
+    let read = each_line(read, &mut |line| {
+        if let Some(flags) = line.strip_prefix(b"VmFlags:") {
+            if here {
+                found = Some(flags.split(|byte| *byte == b' ').any(|letters| letters == flag));
+            }
+        } else if !line.first().is_some_and(u8::is_ascii_uppercase) {
+            let (mapping, _) = mapping_of(line);
+            here = mapping.start < end && start < mapping.end;
+            return mapping.start < end;
+        }
+        found != Some(true)
+    });
+    read.ok().and(found)
+}
+
 /// Bytes of a line that are enough for all but the middle of its path.
 const BEGINNING: usize = 1024;
 
-/// Calls `each` for every line until it says `false`.
+/// Calls `each` for every line, without its end, until it says `false`.
 ///
 /// Out of line, and once for all callers. Its buffer would make their frames span two pages more of
 /// a stack, and parent and child both write that stack.
 #[cold]
 #[inline(never)]
-fn each_line(read: Read<'_>, each: &mut dyn FnMut(Mapping, &[u8]) -> bool) -> Result<()> {
+fn each_line(read: Read<'_>, each: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
     // The kernel hands out whole lines, a page of them at most. A line that is longer comes in
     // parts.
     let mut buffer = [0u8; 4096];
@@ -94,12 +117,12 @@ fn each_line(read: Read<'_>, each: &mut dyn FnMut(Mapping, &[u8]) -> bool) -> Re
         };
         let end = kept + n;
         let whole = buffer[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let mut lines = Fields(&buffer[..whole]);
-        while !lines.0.is_empty() {
-            let (mapping, path) = lines.mapping();
-            if !each(mapping, path) {
+        let mut lines = &buffer[..whole];
+        while let Some(length) = lines.iter().position(|byte| *byte == b'\n') {
+            if !each(&lines[..length]) {
                 return Ok(());
             }
+            lines = &lines[length + 1..];
         }
         buffer.copy_within(whole..end, 0);
         // The middle of a path that is longer than the buffer is left out.
@@ -138,41 +161,42 @@ impl Name {
 /// `HUGETLB_ANON_FILE`). The list does not name the pool.
 const POOL: &[u8] = b"/anon_hugepage";
 
-/// Whole lines. Fields are taken off their front: `start-end rwxp offset major:minor inode path`.
+/// A line of the list, and the path in it.
+#[inline(never)]
+fn mapping_of(line: &[u8]) -> (Mapping, &[u8]) {
+    let mut fields = Fields(line);
+    let (start, end) = (fields.number(16), fields.number(16));
+    let mut flags = 0;
+    while let Some(byte) = fields.byte() {
+        flags |= match byte {
+            b' ' => break,
+            b'r' => maps::READABLE,
+            b'w' => maps::WRITABLE,
+            b'x' => maps::EXECUTABLE,
+            b's' => maps::SHARED,
+            _ => 0,
+        };
+    }
+    let _offset_and_device = (fields.number(16), fields.number(16), fields.number(16));
+    let inode = fields.number(10) as u64;
+    let path = fields.0.trim_ascii_start();
+    let page_size = if path.starts_with(POOL) { 2 << 20 } else { 4096 };
+    (Mapping { start, end, flags, inode, page_size }, path)
+}
+
+/// The rest of a line. Fields are taken off its front: `start-end rwxp offset major:minor inode
+/// path`.
 struct Fields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
-    /// A line, and the path in it.
-    fn mapping(&mut self) -> (Mapping, &'a [u8]) {
-        let (start, end) = (self.number(16), self.number(16));
-        let mut flags = 0;
-        while let Some(byte) = self.byte() {
-            flags |= match byte {
-                b' ' => break,
-                b'r' => maps::READABLE,
-                b'w' => maps::WRITABLE,
-                b'x' => maps::EXECUTABLE,
-                b's' => maps::SHARED,
-                _ => 0,
-            };
-        }
-        let _offset_and_device = (self.number(16), self.number(16), self.number(16));
-        let inode = self.number(10) as u64;
-        let length = self.0.iter().position(|byte| *byte == b'\n').unwrap_or(self.0.len());
-        let path = self.0[..length].trim_ascii_start();
-        self.0 = self.0.get(length + 1..).unwrap_or_default();
-        let page_size = if path.starts_with(POOL) { 2 << 20 } else { 4096 };
-        (Mapping { start, end, flags, inode, page_size }, path)
-    }
-
-    /// The line's next byte; `None` at its end, which stays.
+impl Fields<'_> {
+    /// The next byte; `None` at the line's end.
     fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first().filter(|(byte, _)| **byte != b'\n')?;
+        let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    /// A number, and the byte that ends it, unless that is the end of the line.
+    /// A number, and the byte that ends it.
     fn number(&mut self, radix: usize) -> usize {
         let mut number = 0usize;
         while let Some(byte) = self.byte() {
@@ -221,7 +245,8 @@ mod tests {
 
     fn all(text: &str, pieces: &[usize]) -> Vec<(Mapping, String)> {
         let mut found = Vec::new();
-        each_line(&mut in_pieces(text, pieces), &mut |m, path| {
+        each_line(&mut in_pieces(text, pieces), &mut |line| {
+            let (m, path) = mapping_of(line);
             found.push((m, String::from_utf8_lossy(path).into_owned()));
             true
         })
@@ -253,6 +278,34 @@ mod tests {
         assert_eq!(has(&line(&m, "/[aio] (deleted)")), Some(true));
         assert_eq!(has(&line(&m, "anon_inode:[io_uring]")), Some(true));
         assert_eq!(has(&line(&m, "/tmp/[aio]")), Some(false));
+    }
+
+    #[test]
+    fn flags_are_those_of_the_mappings_asked_for() {
+        const SMAPS: &str = "\
+7f0000000000-7f0000200000 rw-p 00000000 00:00 0
+Size:               2048 kB
+THPeligible:           1
+VmFlags: rd wr mr mw me dc ac sd 
+7f0000200000-7f0000300000 rw-p 00000000 00:0f 2049                       /tmp/VmFlags: dc
+Size:               1024 kB
+VmFlags: rd wr mr mw me wf ac sd
+7f0000400000-7f0000500000 rw-p 00000000 00:00 0
+Size:               1024 kB
+VmFlags: rd wr mr mw me ac
+";
+        let has = |start: usize, end: usize, flag: &[u8; 2]| {
+            let in_thirds = &mut in_pieces(SMAPS, &[130]);
+            has_flag(in_thirds, 0x7f00_0000_0000 + start, 0x7f00_0000_0000 + end, *flag)
+        };
+        assert_eq!(has(0, 0x1000, b"dc"), Some(true));
+        assert_eq!(has(0x1f_f000, 0x20_0000, b"dc"), Some(true));
+        assert_eq!(has(0x20_0000, 0x50_0000, b"dc"), Some(false));
+        assert_eq!(has(0x20_0000, 0x50_0000, b"wf"), Some(true));
+        assert_eq!(has(0x30_0000, 0x50_0000, b"wf"), Some(false));
+        // Nothing is mapped there.
+        assert_eq!(has(0x30_0000, 0x40_0000, b"wf"), None);
+        assert_eq!(has_flag(&mut |_| Err(Errno::EIO), 0, usize::MAX, *b"dc"), None);
     }
 
     #[test]

@@ -95,8 +95,7 @@ pub const SMALLEST_MAPPING_OF_MUSL: usize = 131_052;
 const HUGE: usize = 2 << 20;
 
 /// Where to split a mapping: behind its first page, but not within a huge page, if there is another
-/// place. Another thread may unmap some pages below the border while the others get the mark. Of a
-/// single page there are no others.
+/// place.
 #[must_use]
 pub fn border(m: &Mapping) -> usize {
     let begins_huge = m.start.is_multiple_of(HUGE) && m.start + HUGE + 4096 < m.end;
@@ -116,15 +115,22 @@ pub trait Part {
     /// Whether the mapping is two, split at the border. `EAGAIN`: it cannot be told, for locked
     /// memory.
     fn is_split(&self) -> Result<bool>;
+    /// Whether the mapping has a flag above the border, by its letters in smaps. `None`: that
+    /// cannot be read.
+    fn has_flag(&self, letters: [u8; 2]) -> Option<bool>;
 }
+
+/// The kernel's flags of the two advices (fs/proc/task_mmu.c, `show_smap_vma_flags`).
+const DONT_COPY: [u8; 2] = *b"dc";
+const WIPE_ON_FORK: [u8; 2] = *b"wf";
 
 /// Whether a mapping has a mark. `None`: that cannot be told, and the mapping is unchanged.
 ///
-/// Only "split" is evidence. A refused call also looks like "whole" (a filter, memory short for a
-/// moment). And a flag of the library's that stayed would take the memory from every later child.
-/// So "whole" is asked again. Either answer about `MADV_DONTFORK` needs a "split": after the flag
-/// is set, or after it is taken away. An answer about `MADV_WIPEONFORK` rests on two questions.
-/// With a third and a fourth, every mapping would cost more calls.
+/// Only "split" by a flag that was set is evidence, that there is no mark. "Whole" may be a refused
+/// call (a filter, memory short for a moment), or another thread has put new memory at the border.
+/// An advice may be refused where another thread has unmapped a page, and the others follow it. A
+/// flag of the library's that stayed would take the memory from every later child. So in all other
+/// cases the kernel's own list tells ([`Part::has_flag`]), which takes milliseconds for a gigabyte.
 pub fn look(part: &impl Part) -> Option<bool> {
     const TRIES: usize = 16;
     let advise = |advice| part.advise(advice);
@@ -136,31 +142,16 @@ pub fn look(part: &impl Part) -> Option<bool> {
         // Sealed (`EPERM`), or no longer one mapping.
         _ => return None,
     }
-    // Refused in a process with as many mappings as it may have. Also where another thread has
-    // unmapped a page of the part: then its other pages got the mark.
-    if advise(MADV_DONTFORK).is_err() {
-        if is_split() {
+    // Refused also in a process with as many mappings as it may have.
+    if advise(MADV_DONTFORK).is_err() || !is_split() {
+        let told = part.has_flag(DONT_COPY);
+        // The list could not be read. The tries are for answers that are refused, too.
+        if told == Some(false) || told.is_none() && (0..TRIES).any(|_| ask() == Ok(true)) {
             let _ = retry(|| advise(MADV_DOFORK));
         }
-        return None;
+        return told.filter(|marked| *marked);
     }
-    let was_unmarked = is_split();
     let _ = retry(|| advise(MADV_DOFORK));
-    if !was_unmarked {
-        // A mapping with the mark is split now, and says so at the first question. The tries are
-        // for answers that are refused: without them the mark would be lost.
-        if !(0..TRIES).any(|_| ask() == Ok(true)) {
-            return None;
-        }
-        let _ = retry(|| advise(MADV_DONTFORK));
-        // With the mark it is one mapping again. Else another thread has changed it meanwhile. No
-        // other answer is evidence: locked memory never says that it is one.
-        if ask() == Ok(true) {
-            let _ = retry(|| advise(MADV_DOFORK));
-            return None;
-        }
-        return Some(true);
-    }
     let kept = advise(MADV_KEEPONFORK);
     // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c,
     // `madvise_vma_behavior`).
@@ -170,13 +161,11 @@ pub fn look(part: &impl Part) -> Option<bool> {
     if !is_split() {
         return kept.is_ok().then_some(false);
     }
-    let _ = retry(|| advise(MADV_WIPEONFORK));
-    // As above: another thread has unmapped a page at the border.
-    if ask() == Ok(true) {
-        let _ = retry(|| advise(MADV_KEEPONFORK));
-        return None;
+    let told = part.has_flag(WIPE_ON_FORK);
+    if told != Some(false) {
+        let _ = retry(|| advise(MADV_WIPEONFORK));
     }
-    Some(true)
+    told.filter(|marked| *marked)
 }
 
 #[cfg(test)]
@@ -237,6 +226,13 @@ mod tests {
             // A call that is refused looks like a mapping that is whole.
             Ok(self.below.get() != self.above && !self.is_refused())
         }
+
+        fn has_flag(&self, letters: [u8; 2]) -> Option<bool> {
+            (!self.is_refused()).then_some(match letters {
+                DONT_COPY => self.above.dontfork,
+                _ => self.above.wipeonfork,
+            })
+        }
     }
 
     fn flags() -> impl Strategy<Value = Flags> {
@@ -284,6 +280,9 @@ mod tests {
             fn is_split(&self) -> Result<bool> {
                 if self.0.is_split()? { Ok(true) } else { Err(Errno::EAGAIN) }
             }
+            fn has_flag(&self, letters: [u8; 2]) -> Option<bool> {
+                self.0.has_flag(letters)
+            }
         }
         for dontfork in [false, true] {
             let flags = Flags { dontfork, ..Flags::default() };
@@ -293,50 +292,53 @@ mod tests {
         }
     }
 
-    /// Another thread puts another mapping there, in the midst of the questions: it is not split
-    /// first, and then it is.
-    #[test]
-    fn a_mapping_that_is_replaced_meanwhile_gets_no_mark() {
-        struct Replaced {
-            answers: RefCell<Vec<bool>>,
-            last: Cell<u32>,
-        }
-        impl Part for Replaced {
-            fn advise(&self, advice: u32) -> Result<()> {
-                self.last.set(advice);
-                Ok(())
-            }
-            fn is_split(&self) -> Result<bool> {
-                Ok(self.answers.borrow_mut().pop().unwrap_or(true))
-            }
-        }
-        let replaced = Replaced { answers: RefCell::new(std::vec![false; 3]), last: Cell::new(0) };
-        assert_eq!(look(&replaced), None);
-        assert_eq!(replaced.last.get(), MADV_DOFORK);
+    /// Another thread unmaps the page below the border and maps it again, all the time: what is
+    /// asked there tells nothing, and an advice may say ENOMEM.
+    #[derive(Debug)]
+    struct Changing {
+        /// Of the pages that stay, below the border.
+        below: Cell<Flags>,
+        above: Flags,
+        /// Whether the mapping is one, question by question, and whether an advice meets a hole.
+        whole: RefCell<Vec<bool>>,
+        holes: RefCell<Vec<bool>>,
     }
 
-    /// Another thread has unmapped a page below the border: an advice says ENOMEM, and the other
-    /// pages follow it.
-    #[test]
-    fn a_part_with_a_hole_keeps_its_flags() {
-        struct WithHole {
-            memory: Memory,
-            hole_from: u32,
+    impl Part for Changing {
+        fn advise(&self, advice: u32) -> Result<()> {
+            let memory = Memory::of(self.below.get(), Vec::new());
+            memory.advise(advice)?;
+            self.below.set(memory.below.get());
+            if self.holes.borrow_mut().pop().unwrap_or(false) { Err(Errno::ENOMEM) } else { Ok(()) }
         }
-        impl Part for WithHole {
-            fn advise(&self, advice: u32) -> Result<()> {
-                self.memory.advise(advice)?;
-                let is_there = advice >= self.hole_from;
-                if is_there { Err(Errno::ENOMEM) } else { Ok(()) }
-            }
-            fn is_split(&self) -> Result<bool> {
-                self.memory.is_split()
-            }
+        fn is_split(&self) -> Result<bool> {
+            Ok(!self.whole.borrow_mut().pop().unwrap_or(true))
         }
-        for hole_from in [MADV_DONTFORK, MADV_KEEPONFORK] {
-            let part = WithHole { memory: Memory::of(Flags::default(), Vec::new()), hole_from };
-            assert_eq!(look(&part), None);
-            assert_eq!(part.memory.below.get(), Flags::default());
+        fn has_flag(&self, letters: [u8; 2]) -> Option<bool> {
+            Memory::of(self.above, Vec::new()).has_flag(letters)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn memory_that_changes_meanwhile_keeps_its_flags_and_gets_none(
+            is_marked in any::<bool>(),
+            whole in prop::collection::vec(any::<bool>(), 0..12),
+            holes in prop::collection::vec(any::<bool>(), 0..6),
+        ) {
+            let flags = Flags { dontfork: is_marked, ..Flags::default() };
+            let part = Changing {
+                below: Cell::new(flags),
+                above: flags,
+                whole: RefCell::new(whole),
+                holes: RefCell::new(holes),
+            };
+            let answer = look(&part);
+            // A hole at the border looks like a flag that was not there before.
+            if !is_marked {
+                prop_assert_ne!(answer, Some(true));
+                prop_assert_eq!(part.below.get(), flags);
+            }
         }
     }
 
@@ -349,6 +351,9 @@ mod tests {
             }
             fn is_split(&self) -> Result<bool> {
                 Err(Errno::EPERM)
+            }
+            fn has_flag(&self, _: [u8; 2]) -> Option<bool> {
+                None
             }
         }
         assert_eq!(look(&Sealed), None);

@@ -10,7 +10,7 @@ use forkless_speculate::marks::{self, Part};
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, Result, mm, process};
 
-use crate::mappings::{advice, each_writable, have_ring};
+use crate::mappings::{advice, each_writable, have_flag, have_ring};
 use crate::{next, reserve, rt};
 use forkless_speculate::retry::retry;
 
@@ -237,7 +237,7 @@ fn is_marked(
     if !may_split(m.start, marks::beginning(m)) {
         return Some(false);
     }
-    let below = Below { start: m.start, border: marks::border(m) };
+    let below = Below { start: m.start, border: marks::border(m), end: m.end };
     let is_marked = match marks::look(&below) {
         None if beside_threads && below.is_split() == Err(Errno::EPERM) => true,
         told => told?,
@@ -274,6 +274,8 @@ fn libc_has_not_moved(m: &Mapping) -> bool {
 struct Below {
     start: usize,
     border: usize,
+    /// The mapping's end.
+    end: usize,
 }
 
 impl Part for Below {
@@ -284,5 +286,9 @@ impl Part for Below {
 
     fn is_split(&self) -> Result<bool> {
         mm::is_split(self.border - 4096, 2 * 4096)
+    }
+
+    fn has_flag(&self, letters: [u8; 2]) -> Option<bool> {
+        have_flag(self.border, self.end, letters)
     }
 }

@@ -32,6 +32,17 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     found
 }
 
+/// Whether one of the mappings in `start..end` has a flag ([`text::has_flag`]).
+#[cfg(target_arch = "x86_64")]
+#[cold]
+#[inline(never)]
+pub(crate) fn have_flag(start: usize, end: usize, letters: [u8; 2]) -> Option<bool> {
+    let file = proc::open(c"self/smaps").ok()?;
+    let found = text::has_flag(&mut |into| fd::read(file, into), start, end, letters);
+    let _ = fd::close(file);
+    found
+}
+
 /// Whether one of the shared mappings is a ring of aio or io_uring ([`text::is_ring`]). Takes the
 /// lowest free descriptor for a moment.
 #[cfg(target_arch = "x86_64")]
