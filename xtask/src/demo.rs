@@ -87,7 +87,7 @@ fn next(forkless: &Path) {
     let here = std::env::current_dir().unwrap_or_default();
     let forkless = forkless.strip_prefix(&here).unwrap_or(forkless).display();
     for (arguments, about) in [
-        ("diagnose -- PROGRAM ARGS...", "who pays for process creation in it, and what a change would save"),
+        ("diagnose -- PROGRAM ARGS...", "what process creation costs in it, and what a change would save"),
         ("run --report -- PROGRAM ARGS...", "the program as it is, without the cost of its forks"),
         ("sh --explain 'LINE'", "whether a line of system() or popen() needs its shell"),
         ("doctor", "what of all this works here"),

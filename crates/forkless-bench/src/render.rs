@@ -29,7 +29,7 @@ pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
         let _ =
             writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), folded(&legend(suite), width));
         if !left_out.is_empty() {
-            let said = format!("left out for want of width, not of other forms: {}", left_out.join(", "));
+            let said = format!("columns left out here (other forms have them): {}", left_out.join(", "));
             let _ = writeln!(text, "{}", folded(&said, width));
         }
         if !suite.fits.is_empty() {

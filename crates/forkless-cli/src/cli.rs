@@ -32,17 +32,17 @@ pub(crate) enum Command {
     /// Measure process creation, memory, system calls and context switches on this machine.
     ///
     /// The methods of a suite take turns in rounds, and every figure is a median with its 95 %
-    /// interval. No suite needs root or a compiler; root lets some of them measure more kinds of
-    /// pages and devices, and settings they change are put back however they end. Results are kept
-    /// in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where `forkless history` lists
-    /// them.
+    /// interval. No suite needs root or a compiler. As root, some suites measure more kinds of
+    /// pages and devices, and restore the settings that they change, even if they are killed.
+    /// Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where
+    /// `forkless history` lists them.
     Bench(commands::bench::Args),
-    /// Find out who pays for process creation here, how much, and why.
+    /// Find costly process creation: where, how much, why, and a remedy.
     ///
     /// Watches a command, a process with its descendants, a cgroup or the machine, and ranks its
-    /// findings by the saving of their remedies. It finds forks of much memory, shells that no line
-    /// needs, searches along PATH, and system calls that do nothing. As root it looks through BPF;
-    /// with less it sees less and says so (`forkless doctor`).
+    /// findings by the saving of their remedies. It finds forks of much memory, needless shells,
+    /// searches along PATH, and system calls that do nothing. As root it watches by BPF. With fewer
+    /// rights it sees less, and says so (`forkless doctor`).
     #[cfg(target_os = "linux")]
     Diagnose(commands::diagnose::Args),
     /// Compare saved results: faster, slower, or no difference shown.
@@ -54,8 +54,8 @@ pub(crate) enum Command {
     Compare(commands::compare::Args),
     /// List the saved results.
     History(commands::compare::HistoryArgs),
-    /// Show which facilities of this machine each part of the tool can use, and what replaces those
-    /// that are missing.
+    /// Show which facilities of this machine each part of the tool can use, and what replaces the
+    /// missing ones.
     #[cfg(target_os = "linux")]
     Doctor(commands::doctor::Args),
     /// Write manual pages or shell completions; for packagers.
@@ -64,24 +64,23 @@ pub(crate) enum Command {
     /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer
     /// entries.
     ///
-    /// From outside, by process_madvise(MADV_COLLAPSE), in short calls at a limited share of the
-    /// time. Needs Linux 6.1, and root; the owner of the process needs CAP_SYS_NICE alone. Memory
-    /// that the program excluded, mappings of files, and huge pages that are mostly unused are left
-    /// out.
+    /// Calls process_madvise(MADV_COLLAPSE) in short calls, for a limited share of the time. Needs
+    /// Linux 6.1, and root, or CAP_SYS_NICE for one's own processes. Leaves out memory that the
+    /// program excluded, mappings of files, and huge pages that are mostly unused.
     #[cfg(target_os = "linux")]
     Repair(commands::repair::Args),
     /// Print what programs have counted into a record.
     ///
-    /// For programs that have the library without `forkless run`: FORKLESS_OPTIONS=record=FILE in
-    /// their environment has them count into FILE. The first of them makes it.
+    /// Programs that load the library without `forkless run` count into FILE if their environment
+    /// has FORKLESS_OPTIONS=record=FILE. The first of them creates FILE.
     #[cfg(target_os = "linux")]
     Report(commands::report::Args),
-    /// Execute the published experiments on this machine and close with a ledger of their claims.
+    /// Repeat the published experiments on this machine, and print a ledger of their claims.
     #[cfg(target_os = "linux")]
     Reproduce(commands::reproduce::Args),
     #[cfg(target_os = "linux")]
     Run(commands::run::Args),
-    /// Run a command line as /bin/sh would, without the shell where that makes no difference.
+    /// Run a shell line as /bin/sh would, without the shell if that makes no difference.
     #[cfg(target_os = "linux")]
     Sh(commands::sh::Args),
     #[cfg(target_os = "linux")]

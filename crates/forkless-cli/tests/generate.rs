@@ -47,8 +47,7 @@ fn every_subcommand_the_help_shows_has_a_manual_page() {
 #[test]
 fn the_guide_has_every_flag() {
     let mut page =
-        "# Every flag\n\nEach subcommand's `--help`, as a test writes it. The manual pages have the \
-                    same.\n"
+        "# Every flag\n\nThis page has each subcommand's `--help`. The manual pages have the same text.\n"
             .to_owned();
     let mut waiting = vec![Vec::new()];
     while let Some(words) = waiting.pop() {

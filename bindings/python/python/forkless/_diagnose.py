@@ -1,4 +1,4 @@
-"""`forkless.diagnose`: who pays for process creation here, found by the command of the wheel."""
+"""`forkless.diagnose`: what process creation costs here, found by the command of the wheel."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def _answers(address: str) -> bool:
 
 
 class _Diagnose:
-    """Watches, and says who pays for process creation, how much, and why.
+    """Watches, and says where process creation costs most, how much, and why.
 
     One of: `command`, a list of words that is started and watched with all that it starts; `pid`, a
     process and its descendants; `cgroup`, a directory of /sys/fs/cgroup; otherwise the whole

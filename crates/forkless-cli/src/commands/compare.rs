@@ -27,25 +27,24 @@ use crate::terminal;
 )]
 pub(crate) struct Args {
     /// Results: a file, the beginning of a saved name, latest, latest~1, published or
-    /// published:SYSTEM (macosx, linux, solaris); #METHOD picks one method. The first is what the
-    /// others are compared with.
+    /// published:SYSTEM (macosx, linux, solaris); #METHOD picks one method. The others are compared
+    /// with the first.
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<OsString>,
-    /// Exit with 1 when a figure is shown to be worse, and a change of so many percent is not ruled
-    /// out. Two runs of different times see a slowdown of some 20 %: each figure is divided by its
-    /// own run's yardstick (spawn: vfork_exec), and the yardstick is compared by the clock.
-    /// `forkless bench spawn --against COMMAND` sees 10 %.
+    /// Exit with 1 if a figure is shown to be worse, and a change of this many percent is not ruled
+    /// out. Two runs of different times show a slowdown of some 20 %. `forkless bench spawn
+    /// --against COMMAND` shows 10 %.
     #[arg(long, value_name = "PERCENT", value_parser = args::percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
-    /// Compare every figure relative to its own side's yardstick, without a verdict; so it always
-    /// is beside published figures and those taken in an emulator.
+    /// Compare every figure relative to its own side's yardstick, without a verdict. Published
+    /// figures and results from an emulator are always compared in this way.
     #[arg(long, conflicts_with = "fail_on_regression")]
     relative: bool,
-    /// Compare separate runs by the clock, not by the ratios to each run's yardstick: what is
-    /// slower may be the machine.
+    /// Compare separate runs by the clock, not by the ratios to each run's yardstick. A difference
+    /// may then come from the machine.
     #[arg(long, conflicts_with = "relative")]
     absolute: bool,
-    /// Only these metrics.
+    /// Compare only these metrics.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     metric: Vec<String>,
     /// Print GitHub-flavoured Markdown.
@@ -68,7 +67,7 @@ pub(crate) struct HistoryArgs {
     /// Show this result instead: a file, the beginning of a saved name, latest, latest~1.
     #[arg(value_name = "RESULT")]
     result: Option<OsString>,
-    /// In which form to show it.
+    /// The form of the result.
     #[arg(long, value_enum, default_value = "table", requires = "result")]
     format: Format,
     /// Print the list as JSON, one object a line.

@@ -25,16 +25,15 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
 
-    /// Longest call to the kernel to aim for.
+    /// Aim for calls to the kernel of at most this length.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 50.0, value_parser = positive)]
     longest_call: f64,
 
-    /// Share of the time to spend at it, in percent.
+    /// Share of the time to work, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0, value_parser = args::percent_up_to::<100>)]
     duty: f64,
 
-    /// Put together huge pages of which at least this much is in use; the rest of each is new
-    /// memory.
+    /// Merge a huge page if at least this share of it is in use; the rest is new memory.
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = args::percent_up_to::<100>)]
     populated: f64,
 

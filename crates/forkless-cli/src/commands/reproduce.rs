@@ -13,34 +13,34 @@ use crate::terminal;
 /// Flags of `forkless reproduce`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 the experiments were run, whatever became of the claims (some may say `not run here`); 1 a verdict is another than in \
+Exit codes: 0 the experiments were run, with any verdicts (`not run here`, too); 1 a verdict differs from \
 --expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
-Missing programs (a Ruby for E1, Apache for E3, redis for E6, strace) are installed from Debian when root runs this; FORKLESS_NO_INSTALL=1 forbids it.")]
+As root, missing programs (Ruby for E1, Apache for E3, redis for E6, strace) are installed from Debian; FORKLESS_NO_INSTALL=1 forbids it.")]
 pub(crate) struct Args {
     /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4
     /// signal masks, E5 popen, E6 snapshots [default: all].
     #[arg(value_name = "E1..E6", value_parser = |name: &str| name.parse::<Id>())]
     experiments: Vec<Id>,
-    /// Smaller sizes and fewer runs: a rough answer in seconds.
+    /// Give a rough answer in seconds, by smaller sizes and fewer runs.
     #[arg(long)]
     quick: bool,
     /// Seed of the order of methods and of the intervals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What the redis of E6 holds [default: 4G, or as much as is safe].
+    /// Memory of E6's redis [default: 4G, or as much as is safe].
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     memory: Option<u64>,
     /// Take the experiments that are not named from an earlier result (JSON), instead of running
     /// them; may be repeated.
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
-    /// Run nothing: show what --with brings, judged anew.
+    /// Run nothing: show the results of --with, with new verdicts.
     #[arg(long, requires = "with", conflicts_with_all = ["experiments", "quick", "memory"])]
     no_run: bool,
-    /// Fail (exit code 1) if a claim's verdict is another than in this earlier result (JSON).
+    /// Fail (exit code 1) if a claim's verdict differs from this earlier result (JSON).
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// Print the ledger alone, in short.
+    /// Print only a short ledger.
     #[arg(long)]
     short: bool,
     /// Write everything as JSON to a file; - is standard output, in place of the tables.

@@ -17,8 +17,8 @@ use crate::exit::Usage;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// What to write to: file, and as root loop, loop-4k (sectors of 4096 bytes) and mapper (a
-    /// linear volume over a loop device); all made for this and removed. No existing device is
-    /// written to [default: all].
+    /// linear volume over a loop device); made and removed by the suite. It never writes to an
+    /// existing device [default: all].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     targets: Vec<String>,
     /// Bytes a write [default: 256 to 1M, and 6144].

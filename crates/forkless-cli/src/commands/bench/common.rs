@@ -30,10 +30,10 @@ pub(crate) struct Common {
     /// Stop after this many seconds, at a whole round.
     #[arg(long, value_name = "SECONDS")]
     time: Option<f64>,
-    /// A rough answer in a few seconds.
+    /// Give a rough answer in a few seconds.
     #[arg(long)]
     quick: bool,
-    /// Only methods whose name contains one of these words.
+    /// Measure only methods whose name contains one of these words.
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     filter: Vec<String>,
     /// Seed of the order of methods and of the intervals.
@@ -55,9 +55,8 @@ pub(crate) struct Common {
     /// of the table.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Measure in so many processes, one after the other, each for its share of the runs: `compare`
-    /// needs several to tell two results apart [default: 5 for spawn, 1 for the others and with
-    /// --quick].
+    /// Divide the runs among this number of processes, one after the other: `compare` needs several
+    /// to tell two results apart [default: 5 for spawn, 1 for the others and with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     restarts: Option<u16>,
     /// One of those processes: its number and their count.

@@ -56,23 +56,24 @@ enum Suite {
     /// Time process creation against the parent's memory: size, share written, kind of pages;
     /// fork's time in parts, fitted lines.
     Memory(Box<suite::Args<memory::Flags>>),
-    /// What a fork leaves behind for its parent: the passes over its memory before and after.
+    /// Time a parent's passes over its memory before and after a fork.
     Cow(Box<suite::Args<cow::Flags>>),
-    /// Single system calls, through libc, raw and vDSO; process creation in parts and as a whole; a
-    /// tracer for contrast.
+    /// Time single system calls by libc, raw and by vDSO, process creation in parts and as a whole,
+    /// and the cost of a tracer.
     Syscalls(Box<suite::Args<syscalls::Flags>>),
-    /// Context switches with and without their system calls; local time with and without TZ.
+    /// Time context switches with and without system calls, and local time with and without TZ.
     Context(Box<suite::Args<context::Flags>>),
-    /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and
-    /// the reads they cause.
+    /// Time writes by block size on a scratch file, a loop device and a mapped volume, and count
+    /// the reads that they cause.
     #[cfg(target_os = "linux")]
     Blockwrite(Box<suite::Args<blockwrite::Flags>>),
-    /// Real programs with and without `forkless run`: interpreters, servers, make, git.
+    /// Time real programs with and without `forkless run`: interpreters, servers, make, git.
     #[cfg(target_os = "linux")]
     Victims(Box<victims::Args>),
-    /// Several of these suites one after the other, as one result.
+    /// Run several of these suites one after the other, as one result.
     All(Box<all::Args>),
-    /// Check the instrument: a method against itself, and against itself slowed down, many times.
+    /// Check the bench itself: compare a method with itself, and with itself slowed down, many
+    /// times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
     Machine(machine::Args),

@@ -29,7 +29,7 @@ pub(super) struct Flags {
     /// Pages behind that memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g.
     #[arg(long, value_name = "KIND", default_value_t = Pages::Base)]
     pages: Pages,
-    /// Where there is less memory than --rss asks for, take what is safe and say so.
+    /// If there is less memory than --rss asks for, take as much as is safe, and say so.
     #[arg(long)]
     shrink: bool,
     /// Descriptors the parent holds open, its own included.
@@ -49,21 +49,20 @@ pub(super) struct Flags {
     /// program, such as the dynamic /bin/true. Several are measured one after the other.
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', default_value = "exit")]
     child: Vec<String>,
-    /// The methods to measure, in place of the ten that people know. `list` prints all.
+    /// The methods to measure, in place of the ten common ones. `list` prints all.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     methods: Vec<String>,
-    /// Measure all methods, not only the ten that people know; --filter chooses among all, too.
+    /// Measure all methods, not only the ten common ones; --filter also chooses among all.
     #[arg(long, conflicts_with = "methods")]
     all: bool,
-    /// Another build of forkless, as A. It and this build, as B, are restarted in turns, which
-    /// shows a slowdown of 10 %. Two runs of different times (`forkless compare`) show one of 20 %
-    /// or more. Nothing is saved.
+    /// Compare this build (B) with another build of forkless (A), restarted in turns. This finds a
+    /// slowdown of 10 %; `forkless compare` of two runs finds 20 % or more. Nothing is saved.
     #[cfg(target_os = "linux")]
     #[arg(long, value_name = "COMMAND", value_hint = clap::ValueHint::CommandName)]
     against: Option<OsString>,
-    /// With --against: exit with 1 when this build is slower, and a slowdown of so many percent is
-    /// not ruled out. Of slowdowns of this size 19 in 20 are found; of equal builds at most 1 in
-    /// 100 is reported.
+    /// With --against: exit with 1 if this build is slower, and a slowdown of this many percent is
+    /// not ruled out. This finds 19 of 20 such slowdowns, and reports at most 1 of 100 equal
+    /// builds.
     #[cfg(target_os = "linux")]
     #[arg(long, value_name = "PERCENT", requires = "against", value_parser = args::percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,

@@ -18,21 +18,20 @@ use crate::terminal;
 /// Flags of `forkless bench victims`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "As root, programs that are missing are installed with apt-get; FORKLESS_NO_INSTALL=1 forbids it, and \
-    victims without their program are skipped. --runs and --time are for each victim."
+    after_help = "As root, missing programs are installed with apt-get; FORKLESS_NO_INSTALL=1 forbids it. \
+    Victims without their program are skipped. --runs and --time apply to each victim."
 )]
 pub(crate) struct Args {
     /// Print the victims.
     #[arg(long)]
     list: bool,
-    /// The most memory that a parent holds, for example 2G. Parents are smaller, and so are the
-    /// gains.
+    /// Limit the memory of parents, for example to 2G. This makes the gains smaller.
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     rss: Option<u64>,
     /// Threads of the tokio server.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: u16,
-    /// Exit with 1 when a program was slower with `run`, or a mechanism was not at work.
+    /// Exit with 1 if a program was slower with `run`, or a mechanism was not at work.
     #[arg(long)]
     fail_on_miss: bool,
     #[command(flatten)]

@@ -22,15 +22,15 @@ use crate::terminal;
     is slower or more frequent beyond the limit; 2 usage, and reports that cannot be compared."
 )]
 pub(super) struct Args {
-    /// The report from before.
+    /// The report of the first watch.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
 
-    /// The report from after.
+    /// The report of the second watch.
     #[arg(value_name = "AFTER")]
     after: PathBuf,
 
-    /// From what percentage on a change for the worse is a regression. A time must be worse with
+    /// A change for the worse is a regression from this percentage on. A time must be worse with
     /// its whole interval.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = crate::args::percent, allow_negative_numbers = true)]
     fail_on_regression: f64,

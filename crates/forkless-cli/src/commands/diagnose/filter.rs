@@ -12,21 +12,21 @@ const NAME_BYTES: usize = 15;
 /// Flags that go with `--log`. A creation must pass all that are given.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// With --log: only creations whose caller's or child's name contains this. Given twice: one of
-    /// both.
+    /// With --log: print only creations whose caller's or child's name contains NAME. Given twice:
+    /// either name.
     #[arg(long, value_name = "NAME", requires = "log", value_parser = names())]
     comm: Vec<String>,
 
-    /// With --log: only creations by this user. Given twice: by one of both.
+    /// With --log: print only creations by this user. Given twice: either user.
     #[arg(long, value_name = "UID", requires = "log", value_parser = uid)]
     uid: Vec<u32>,
 
-    /// With --log: only creations whose child could not execute its program.
+    /// With --log: print only creations whose child could not execute its program.
     #[arg(long, requires = "log")]
     failed: bool,
 
-    /// With --log: only creations that took longer than this, in milliseconds, until the caller ran
-    /// on or the program was in place.
+    /// With --log: print only creations that took longer than this, in milliseconds, until the
+    /// caller ran on or the program was in place.
     #[arg(long, value_name = "MS", requires = "log", value_parser = milliseconds, allow_negative_numbers = true)]
     slower: Option<f64>,
 }

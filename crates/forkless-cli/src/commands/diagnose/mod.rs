@@ -35,7 +35,7 @@ use crate::exit::{Exit, Missing, Usage};
 use crate::output_file::OutputFile;
 use crate::terminal;
 
-/// Find out which programs pay for process creation here, how much, and why.
+/// Find costly process creation: where, how much, why, and a remedy.
 #[derive(Debug, clap::Args)]
 #[command(
     group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])),
@@ -46,8 +46,8 @@ use crate::terminal;
     forkless diagnose compare [OPTIONS] <BEFORE> <AFTER>",
     after_help = "Examples:\n  forkless diagnose -- make\n  forkless diagnose -p 4711 -d 30\n  forkless diagnose --all -d 60 --json \
     -o report.json\n  forkless diagnose --log -- ./configure\n  forkless diagnose --log --all \
-    --comm java --slower 10\n\nExit codes: 0 nothing was found (with --log: always), 1 something was; \
-    2 usage; 3 this machine or user lacks what it takes. The status of CMD is not part of it."
+    --comm java --slower 10\n\nExit codes: 0 nothing was found (with --log: always), 1 something was found; \
+    2 usage; 3 this machine or user lacks a facility or a right. The status of CMD is not part of it."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<Duration>,
 
-    /// Print each process creation as it happens, one line each, instead of findings.
+    /// Print a line for each process creation, as it happens, instead of findings.
     #[arg(long)]
     log: bool,
 
@@ -89,8 +89,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["json", "log"])]
     html: bool,
 
-    /// Print where the creations come from, instead of the report: a line for each call stack, with
-    /// its cost in microseconds, for flame graph tools.
+    /// Print a line for each call stack that creates processes, with its cost in microseconds,
+    /// instead of the report; for flame graph tools.
     #[arg(long, conflicts_with_all = ["json", "html", "log", "verbose"])]
     folded: bool,
 
@@ -107,7 +107,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR", conflicts_with = "log", value_parser = address)]
     prometheus: Option<SocketAddr>,
 
-    /// Count system calls too. Findings about them need it; it costs every system call of the
+    /// Count system calls, too, for findings about them. This costs every system call of the
     /// machine some 110 ns [default: yes, but no with --all].
     #[arg(long, value_name = "yes|no", conflicts_with = "log", value_parser = yes_or_no)]
     system_calls: Option<bool>,
@@ -120,7 +120,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = crate::args::percent, allow_negative_numbers = true)]
     min_share: f64,
 
-    /// Run this command and watch it and everything it starts.
+    /// Run this command, and watch it and all that it starts.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -22,8 +22,8 @@ use crate::terminal;
     here. With --pid also 2: no such process; 3: too little memory, or no /proc of this pid namespace."
 )]
 pub(crate) struct Args {
-    /// Say what a fork of this process costs now, under `run`, and with huge pages. The process is
-    /// only looked at.
+    /// Predict what a fork of this process costs now, under `run`, and with huge pages. The process
+    /// is not changed.
     #[arg(short, long, value_name = "PID", value_parser = super::diagnose::pid, allow_negative_numbers = true)]
     pid: Option<u32>,
 

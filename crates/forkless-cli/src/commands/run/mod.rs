@@ -19,16 +19,16 @@ pub(super) use self::treatment::TreatmentArgs;
 
 /// Run a program unmodified, without the cost of its forks.
 ///
-/// The program is executed in this process, under a preloaded library. Its forks become
-/// speculative: the child runs on almost no copied memory, execve commits, and anything that
-/// another process could notice aborts to a plain fork. Lines of system() and popen() run without
-/// their shell where that is provably the same.
+/// The program is executed in this process, under a preloaded library. Its forks speculate: a child
+/// gets almost no copied memory. If the child does something that another process could notice
+/// before it executes a program, a plain fork replaces it. Lines of system() and popen() run
+/// without a shell if that is provably the same.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",
     after_help = "Examples:\n  forkless run --report -- perl script.pl\n  forkless run -- node server.js\n  \
     forkless run --fork=off --huge-pages=thp -- redis-server\n\nExit status: the program's own; 125 when forkless itself fails, 126 when the program cannot be executed, 127 \
-    when it is not found. FORKLESS=off in the environment leaves everything as it is."
+    when it is not found. FORKLESS=off in the environment switches the library off."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,11 +38,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     report: Option<Option<PathBuf>>,
 
-    /// The report as JSON; implies --report.
+    /// Write the report as JSON; implies --report.
     #[arg(long)]
     json: bool,
 
-    /// Do not say why a program is run plainly.
+    /// Do not say why a program runs without the library.
     #[arg(short, long)]
     quiet: bool,
 

@@ -7,11 +7,11 @@ use crate::args;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(in crate::commands) struct TreatmentArgs {
-    /// Speculative fork: in which processes, and what its child may read beside threads.
+    /// Which processes speculate, and what a child may read beside threads.
     #[arg(long, value_enum, default_value_t = ForkArg::Exact, value_name = "MODE")]
     fork: ForkArg,
 
-    /// Leave the forks of a process alone that has less private memory than this.
+    /// Leave alone the forks of a process with less private memory than this.
     #[arg(long, value_name = "SIZE", value_parser = args::size, default_value = "8M")]
     fork_minimum: u64,
 
@@ -36,12 +36,12 @@ pub(in crate::commands) struct TreatmentArgs {
     #[arg(long)]
     tz: bool,
 
-    /// User-level context switches (swapcontext and its kin) without system calls for the signal
-    /// mask. A context then no longer has a mask of its own.
+    /// Make no system calls for the signal mask in user-level context switches (swapcontext and
+    /// related functions). All contexts then share one mask.
     #[arg(long, value_enum, default_value_t = ContextArg::Off, value_name = "MODE")]
     context: ContextArg,
 
-    /// Whether programs that the program executes get the same treatment.
+    /// The programs that have the library.
     #[arg(long, value_enum, default_value_t = ChildrenArg::Follow, value_name = "WHICH")]
     children: ChildrenArg,
 }
@@ -62,27 +62,27 @@ enum ForkArg {
 /// What happens to the lines of system() and popen().
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ShellArg {
-    /// Those that need no shell lose it.
+    /// Lines that need no shell run without one.
     Bypass,
-    /// All go to /bin/sh.
+    /// All lines go to /bin/sh.
     Off,
 }
 
 /// Huge pages for the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum HugePagesArg {
-    /// Transparent: the kernel joins pages where it can.
+    /// Transparent huge pages; other memory than malloc's is merged, too.
     Thp,
-    /// From the pool of the system (vm.nr_hugepages); never passed on to executed programs.
+    /// Pages of the system's pool (vm.nr_hugepages); executed programs do not inherit this.
     Hugetlb,
-    /// As the program has it.
+    /// No change.
     Off,
 }
 
 /// How contexts are switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ContextArg {
-    /// Without the mask.
+    /// Without these system calls.
     Fast,
     /// As libc does.
     Off,
@@ -91,7 +91,7 @@ enum ContextArg {
 /// Who gets the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ChildrenArg {
-    /// Every program that is executed.
+    /// The program and every program that it executes.
     Follow,
     /// Only the program itself.
     No,

@@ -19,15 +19,15 @@ use crate::exit::{Exit, Usage};
     Exit status: the line's own, 128 + n for a line that ended by signal n; with --explain 0."
 )]
 pub(crate) struct Args {
-    /// Show what would be run and how, or why only a shell can, without running it.
+    /// Show how the line would run, or why it needs a shell, without running it.
     #[arg(long)]
     explain: bool,
 
-    /// The explanation as JSON; implies --explain.
+    /// Print the explanation as JSON; implies --explain.
     #[arg(long)]
     json: bool,
 
-    /// Explain what would be done if /bin/sh were this one.
+    /// Explain as if /bin/sh were this shell.
     #[arg(long, value_enum, value_name = "SHELL")]
     shell: Option<Kind>,
 

@@ -25,16 +25,14 @@ use crate::terminal::{self, complain};
 
 use self::line::Line;
 
-/// Try `run` on a command of yours: plain and under `run`, in turns, with a verdict.
+/// Try `run` on your command: with and without `run`, in turns, with a verdict.
 ///
-/// Each round runs CMD plainly and under `run`, in an order drawn anew; the first round warms up
-/// and does not count. The verdict rests on the ratio of the times within rounds, with its 95 %
-/// interval, and on what the library has counted. A run under `run` is timed with the work of its
-/// launcher.
+/// Each round runs CMD with and without `run`, in random order; the first round warms up and does
+/// not count. The verdict rests on the ratio of the times within rounds, with its 95 % interval,
+/// and on the counts of the library. The time under `run` includes the work of its launcher.
 ///
-/// Standard input is /dev/null and output goes nowhere, unless you say otherwise. Processes that
-/// CMD leaves running are ended after each run. Ctrl-C ends the trial, and what was measured until
-/// then is reported.
+/// Standard input and output are /dev/null by default. Processes that CMD leaves running are ended
+/// after each run. Ctrl-C ends the trial, and the results so far are reported.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless try [OPTIONS] [--] <CMD> [ARGS]...",
@@ -44,16 +42,16 @@ use self::line::Line;
     or --prepare fails, or forkless itself; 126 CMD cannot be executed; 127 CMD is not found."
 )]
 pub(crate) struct Args {
-    /// Counted rounds: so many plain runs, and as many under run [default: as many as fit in
-    /// --time, 6 to 1000].
+    /// Number of counted rounds, each with a run of both kinds [default: as many as fit in --time,
+    /// 6 to 1000].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
 
-    /// Stop after so many seconds, at a whole round [default: 20, or none with --runs].
+    /// Stop after this many seconds, at a whole round [default: 20, or none with --runs].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<Duration>,
 
-    /// Run this line by /bin/sh before each run, outside the clock; it must end with 0.
+    /// Run this line by /bin/sh before each run, untimed; it must end with 0.
     #[arg(short, long, value_name = "LINE")]
     prepare: Option<OsString>,
 
@@ -61,15 +59,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
 
-    /// Let CMD and --prepare write where this command does.
+    /// Let CMD and --prepare write to this command's output.
     #[arg(long, conflicts_with = "same_output")]
     show_output: bool,
 
-    /// Compare standard output byte for byte: it must be the same under run.
+    /// Compare standard output byte for byte: it must be the same with and without run.
     #[arg(long)]
     same_output: bool,
 
-    /// Go on if CMD fails plainly.
+    /// Go on if CMD fails without run.
     #[arg(short, long)]
     ignore_failure: bool,
 
