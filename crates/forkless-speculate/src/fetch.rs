@@ -1,7 +1,7 @@
 //! Which memory a speculative child fetches from its parent: clusters of pages, some ahead, within
 //! a budget.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::exclusions::Ranges;
 
@@ -136,11 +136,45 @@ pub fn is_within_budget(pages: u64, absent: impl FnOnce() -> usize, room: impl F
     pages <= UNLIMITED || pages <= (FREE + absent() as u64 / 4096 / 16).min(room() / 4096 / 2 + 1)
 }
 
+/// What a child knows of the memory left below a limit. All zeros at first.
+pub struct Room {
+    /// Bytes when it first asked.
+    first: AtomicU64,
+    /// It asks again when it has fetched so many pages.
+    next: AtomicU64,
+}
+
+impl Room {
+    /// Nothing.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "for a static")]
+    pub const fn new() -> Room {
+        Room { first: AtomicU64::new(0), next: AtomicU64::new(0) }
+    }
+
+    /// The bytes that were left when a child first asked, of which it may take half. 0: the other
+    /// half is no longer there. Other processes below the limit may speculate, too, and what each
+    /// may take adds up. So the child asks again, each 64th part of the way.
+    pub fn known(&self, pages: u64, ask: impl FnOnce() -> u64) -> u64 {
+        const FEWEST: u64 = 32;
+        let first = self.first.load(Relaxed);
+        if first != 0 && pages < self.next.load(Relaxed) {
+            return first;
+        }
+        let now = ask().max(1);
+        let first = if first == 0 { now } else { first };
+        self.first.store(first, Relaxed);
+        self.next.store(pages.saturating_add(FEWEST.max(first / 4096 / 64)), Relaxed);
+        if now < first / 2 { 0 } else { first }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
 
     use std::collections::BTreeSet;
+    use std::vec::Vec;
 
     use proptest::prelude::*;
 
@@ -209,6 +243,38 @@ mod tests {
         assert!(is_within_budget(1024 + 16, || MIB, || u64::MAX));
         assert!(!is_within_budget(49, || MIB, || 4096 * 2 * 47));
         assert!(is_within_budget(49, || MIB, || 4096 * 2 * 48));
+    }
+
+    /// Children of several processes fetch in turns, a cluster each, until each is told to stop.
+    #[test]
+    fn children_below_one_limit_leave_some_of_it() {
+        const CHUNK: u64 = 8;
+        for (children, limit) in [(1, 10 << 20), (3, 10 << 20), (8, 30 << 20), (16, 1 << 30)] {
+            let rooms: Vec<Room> = (0..children).map(|_| Room::new()).collect();
+            let mut pages = std::vec![0; children];
+            let mut stopped = std::vec![false; children];
+            let taken = |pages: &[u64]| pages.iter().sum::<u64>() * 4096;
+            while stopped.contains(&false) {
+                for i in (0..children).filter(|i| !stopped[*i]).collect::<Vec<_>>() {
+                    let left = limit - taken(&pages);
+                    let more = pages[i] + CHUNK;
+                    let room = || rooms[i].known(more, || left);
+                    stopped[i] = !is_within_budget(more, || usize::MAX, room);
+                    if !stopped[i] {
+                        pages[i] = more;
+                    }
+                }
+            }
+            let left = limit - taken(&pages);
+            assert!(left > limit / 4 && left < limit * 3 / 5, "{children}, {limit}: {left}");
+        }
+    }
+
+    #[test]
+    fn without_a_limit_it_is_asked_for_once() {
+        let room = Room::new();
+        assert_eq!(room.known(49, || u64::MAX), u64::MAX);
+        assert_eq!(room.known(1 << 40, || panic!("asked again")), u64::MAX);
     }
 
     proptest! {

@@ -1,10 +1,10 @@
 //! Bringing absent memory from the parent, a cluster at a time (`forkless_speculate::fetch`).
 #![expect(unsafe_code, reason = "maps memory at addresses that were reserved")]
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
-use forkless_speculate::fetch::{Fetch, Progress, is_within_budget};
+use forkless_speculate::fetch::{Fetch, Progress, Room, is_within_budget};
 use forkless_speculate::limit;
 use forkless_sys::{fd, mm};
 
@@ -35,17 +35,10 @@ pub(crate) fn fetch(addr: usize) -> bool {
 }
 
 fn keep_to_budget(more: u64) {
-    static ROOM: AtomicU64 = AtomicU64::new(0);
+    static ROOM: Room = Room::new();
     let pages = shared_pages::get().pages.load(Relaxed) + more;
     let absent = || exclusions::absent().iter().map(|(start, end)| end - start).sum();
-    let known_room = || {
-        if ROOM.load(Relaxed) == 0 {
-            // 0 stands for "not asked yet".
-            ROOM.store(room().max(1), Relaxed);
-        }
-        ROOM.load(Relaxed)
-    };
-    if !is_within_budget(pages, absent, known_room) {
+    if !is_within_budget(pages, absent, || ROOM.known(pages, room)) {
         abort(AbortKind::Budget);
     }
 }
