@@ -2,12 +2,15 @@
 //! processes can learn of a child, and children of processes with threads. One test a case of
 //! `exec_cases.c`, `outside_cases.c` and `thread_cases.c`.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use crate::fork::{FOR_THREADS, compare_beside_locks, compare_in, only_its_own, same_as_plain};
 use crate::support::{
-    compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
+    compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root, root_to, run,
+    temporary,
 };
 
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
@@ -307,4 +310,53 @@ fn threads_map_and_open_meanwhile() {
             assert!(report.count("committed") > 0, "{mode}: {:?}", report.reasons());
         }
     }
+}
+
+/// A file system that is unmounted when dropped, with the process that serves it.
+struct Fuse(PathBuf, Child);
+
+impl Fuse {
+    fn serve(server: &str, at: PathBuf) -> Option<Fuse> {
+        std::fs::create_dir_all(&at).expect("a directory");
+        let script = root().join("fixtures/run").join(server);
+        let started = Command::new("python3").arg(script).arg(&at).stdout(Stdio::piped()).spawn();
+        let Ok(mut child) = started else {
+            println!("skipped: no python3 here");
+            return None;
+        };
+        let mut line = String::new();
+        let _ = BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line);
+        let fuse = Fuse(at, child);
+        if line != "mounted\n" {
+            println!("skipped: no FUSE file system may be mounted here (root may, with /dev/fuse)");
+            return None;
+        }
+        Some(fuse)
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+        let _ = self.1.kill();
+        let _ = self.1.wait();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// The server of a FUSE file system sees each open. The file system was not recognized where its
+/// server does not answer statfs, and a child that was undone had taken a number.
+#[test]
+fn a_file_server_sees_each_open_once() {
+    let at = temporary(&format!("fuse.{}", std::process::id()));
+    let Some(fuse) = Fuse::serve("counting_fuse.py", at) else { return };
+    let program = compile("takes_a_token.c", &[]);
+    let file = fuse.0.join("token");
+    let args = [file.to_str().expect("a path of ours")];
+    let expected = |numbers: &str| (Some(0), numbers.to_owned(), String::new());
+    assert_eq!(observe(&mut plain(&program, &args)), expected("1\n2\n3\n"));
+    let (seen, report) = reported(&only_its_own(&[]), &program, &args);
+    assert_eq!(seen, expected("4\n5\n6\n"));
+    let reasons = report.reasons();
+    assert!(nothing_speculates() || reasons == ["OpenFile"; 3], "{reasons:?}");
 }
