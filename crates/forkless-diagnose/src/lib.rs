@@ -16,6 +16,7 @@ mod diagnosis;
 mod error;
 mod estimate;
 mod event;
+mod file_name;
 mod finding;
 mod forecast;
 mod invocation;

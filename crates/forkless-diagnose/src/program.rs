@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::file_name::file_name;
+
 /// A process's names in reports, as they were at its fork.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessName {
@@ -57,14 +59,14 @@ impl KnownProgram {
     }
 
     fn called(&self) -> String {
-        let exe = self.exe.as_deref().map(file);
+        let exe = self.exe.as_deref().map(file_name);
         let first = self.arguments.first().map(|word| word.strip_prefix('-').unwrap_or(word));
         if let Some(title) = first.and_then(|first| self.title(first)) {
             return title.to_owned();
         }
         // The kernel names the thread leader after the file that execve got: after the script, for
         // a script that was started by its own name.
-        let is_comm = |path: &str| !self.comm.is_empty() && cut(file(path)) == self.comm;
+        let is_comm = |path: &str| !self.comm.is_empty() && cut(file_name(path)) == self.comm;
         let told = [self.exe.as_deref(), self.path.as_deref(), first];
         if !told.iter().flatten().any(|path| is_comm(path)) || self.path.as_deref().is_some_and(is_comm) {
             let script = self.arguments.iter().skip(1).find(|word| is_comm(word));
@@ -83,8 +85,8 @@ impl KnownProgram {
         if let Some(started) = interpreted(exe, &self.arguments) {
             return started;
         }
-        let path = self.path.as_deref().map(file);
-        let by_path = first.filter(|first| first.contains('/')).map(file);
+        let path = self.path.as_deref().map(file_name);
+        let by_path = first.filter(|first| first.contains('/')).map(file_name);
         let known = exe.or(by_path).or(path).unwrap_or(&self.comm);
         if known.is_empty() { "an unknown program".to_owned() } else { known.to_owned() }
     }
@@ -92,11 +94,12 @@ impl KnownProgram {
     /// The first word of a title that the process has written over its arguments (setproctitle):
     /// `gunicorn: master [app]`, `redis-server *:6379`.
     fn title<'w>(&self, first: &'w str) -> Option<&'w str> {
-        let is_path = |path: &Option<String>| path.as_deref().is_some_and(|path| file(path) == file(first));
+        let is_path =
+            |path: &Option<String>| path.as_deref().is_some_and(|path| file_name(path) == file_name(first));
         if is_path(&self.exe) || is_path(&self.path) || !(first.contains(' ') || first.ends_with(':')) {
             return None;
         }
-        let word = first.split([' ', ':']).next().map(file)?;
+        let word = first.split([' ', ':']).next().map(file_name)?;
         is_text(word).then_some(word)
     }
 }
@@ -105,11 +108,6 @@ impl KnownProgram {
 /// were replaced.
 fn is_text(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(|c| c.is_control() || c == char::REPLACEMENT_CHARACTER)
-}
-
-/// The file's name in a path.
-fn file(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// As much of a name as the kernel keeps (TASK_COMM_LEN). Bytes that are no UTF-8 were replaced
@@ -125,9 +123,9 @@ fn cut(name: &str) -> &str {
 /// A script's file. Some names are the same in every project, and only their directory tells them
 /// apart.
 fn script_name(path: &str) -> String {
-    let name = file(path);
+    let name = file_name(path);
     if matches!(name, "__main__.py" | "__init__.py" | "index.js" | "main.js")
-        && let Some(directory) = path.strip_suffix(name).map(|rest| file(rest.trim_end_matches('/')))
+        && let Some(directory) = path.strip_suffix(name).map(|rest| file_name(rest.trim_end_matches('/')))
         && !directory.is_empty()
         && directory != "."
     {
@@ -185,7 +183,7 @@ fn family(name: &str) -> &str {
 /// is its own finding, and the shell stays a shell.
 fn interpreted(exe: Option<&str>, arguments: &[String]) -> Option<String> {
     let (first, rest) = arguments.split_first()?;
-    let first = file(first.strip_prefix('-').unwrap_or(first));
+    let first = file_name(first.strip_prefix('-').unwrap_or(first));
     let exe = exe.unwrap_or(first);
     // Called by another of its names (python3 is python3.11, sh is dash), users know it by that.
     let called = if interpreter(family(first)).is_some() { first } else { exe };
@@ -205,7 +203,7 @@ fn interpreted(exe: Option<&str>, arguments: &[String]) -> Option<String> {
         }
         if ends_in(known.named) {
             let value = words.next()?;
-            let value = if value.contains('/') { file(value) } else { value };
+            let value = if value.contains('/') { file_name(value) } else { value };
             return Some(format!("{called} {word} {value}"));
         }
         if word == "-f" && family(called) == "php" {
@@ -297,7 +295,7 @@ mod tests {
         // A long name is cut by the kernel.
         let path = "/srv/a-very-long-name-of-a-script.sh";
         let line = ["/bin/sh", path];
-        assert_eq!(called("a-very-long-nam", Some("/usr/bin/dash"), Some(path), &line), file(path));
+        assert_eq!(called("a-very-long-nam", Some("/usr/bin/dash"), Some(path), &line), file_name(path));
     }
 
     #[test]

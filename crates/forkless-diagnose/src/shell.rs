@@ -6,6 +6,7 @@ use std::fs;
 use forkless_shell::{Script, ShellTraits, analyze};
 
 use crate::creation::Creation;
+use crate::file_name::file_name;
 
 /// Whether a line can be carried out without a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -115,10 +116,10 @@ impl Judge {
 /// Goes by the name of the file behind the path: /bin/sh of Debian and Alpine is a link.
 fn traits_of(shell: &str) -> ShellTraits {
     let file = fs::canonicalize(shell).ok();
-    match (file.as_deref().and_then(|path| path.file_name()?.to_str()), shell.rsplit('/').next()) {
+    match (file.as_deref().and_then(|path| path.file_name()?.to_str()), file_name(shell)) {
         (Some("dash"), _) => ShellTraits::DASH,
         // bash under its own name has more syntax than these traits know.
-        (Some("bash"), Some("sh")) => ShellTraits::BASH,
+        (Some("bash"), "sh") => ShellTraits::BASH,
         (Some("busybox"), _) => ShellTraits::BUSYBOX,
         _ => ShellTraits::UNKNOWN,
     }
@@ -126,7 +127,7 @@ fn traits_of(shell: &str) -> ShellTraits {
 
 /// The line of a `sh -c LINE`, where nothing but `-c` stands before it.
 pub(crate) fn line_of(creation: &Creation) -> Option<&str> {
-    let program = creation.exec_path.as_deref()?.rsplit('/').next()?;
+    let program = file_name(creation.exec_path.as_deref()?);
     if !matches!(program, "sh" | "dash" | "bash" | "ash" | "busybox") {
         return None;
     }

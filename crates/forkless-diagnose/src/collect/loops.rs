@@ -15,6 +15,7 @@ use super::lines::{Ended, Read};
 use super::stood::Stood;
 use super::walk::Walk;
 use crate::creation::{Creation, Place, ProgramKey, waits_for_events};
+use crate::file_name::file_name;
 use crate::procfs;
 use crate::stack::Frame;
 
@@ -141,7 +142,7 @@ impl Blocked {
             self.anon = creation.memory.anon;
         }
         if let Some(path) = &creation.exec_path {
-            self.programs.add(path.rsplit('/').next().unwrap_or(path));
+            self.programs.add(file_name(path));
         }
         if self.comm.is_empty() {
             self.comm.clone_from(&creation.caller_comm);

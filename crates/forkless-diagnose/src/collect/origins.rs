@@ -9,6 +9,7 @@ use super::line_counts::LineCounts;
 use super::spent::Spent;
 use super::{MAX_GROUPS, Outcome};
 use crate::creation::{Creation, Place};
+use crate::file_name::file_name;
 use crate::stack::Frame;
 
 /// Programs whose forgotten places are still counted by name.
@@ -36,7 +37,7 @@ impl OriginKey {
 /// The file's name of the program that a child executed or could not execute.
 pub(super) fn started(creation: &Creation) -> Option<&str> {
     let path = creation.exec_path.as_deref().or(creation.exec_failed_path.as_deref())?;
-    Some(path.rsplit('/').next().unwrap_or(path))
+    Some(file_name(path))
 }
 
 /// The creations of one key.

@@ -169,7 +169,7 @@ mod tests {
 
     fn seen(pid: u32, image: u64, path: &str, line: &[&str]) -> SeenProgram {
         let known = KnownProgram {
-            comm: path.rsplit('/').next().unwrap_or_default().to_owned(),
+            comm: crate::file_name::file_name(path).to_owned(),
             path: Some(path.to_owned()),
             arguments: line.iter().map(|word| (*word).to_owned()).collect(),
             ..KnownProgram::default()

@@ -7,6 +7,7 @@ use super::bounded::{TopNames, forget_the_least};
 use super::spent::Spent;
 use crate::creation::{Creation, ProgramKey};
 use crate::estimate::Stream;
+use crate::file_name::file_name;
 use crate::model::CostModel;
 
 /// More starters than this are summed up as others.
@@ -41,7 +42,7 @@ impl Starter {
         if creation.execed() {
             self.programs += 1;
             let path = creation.exec_path.as_deref().unwrap_or("?");
-            self.started.add(path.rsplit('/').next().unwrap_or(path));
+            self.started.add(file_name(path));
             if let Some(ns) = creation.lifetime_ns {
                 self.short += u64::from(ns.saturating_sub(creation.processor_wait_ns) <= SHORT);
                 self.lives.add(ns as f64);

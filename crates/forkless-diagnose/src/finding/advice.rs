@@ -1,6 +1,7 @@
 //! The change to a program that removes a finding's cost, in words that fit its language. A
 //! sentence each, without its full stop.
 
+use crate::file_name::file_name;
 use crate::program::ProcessName;
 use crate::stack::Frame;
 
@@ -25,7 +26,7 @@ impl Runtime {
     /// one built in.
     fn of(process: &ProcessName, stack: &[Frame]) -> Self {
         let files = stack.iter().filter(|frame| !frame.is_of_script()).map(|frame| frame.module.as_str());
-        let mut all = process.exe.as_deref().into_iter().chain(files).map(file);
+        let mut all = process.exe.as_deref().into_iter().chain(files).map(file_name);
         all.find_map(Self::by_file).unwrap_or(Self::Native)
     }
 
@@ -47,10 +48,6 @@ impl Runtime {
     }
 }
 
-fn file(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
 /// 11 of `python3.11`.
 fn minor(name: &str) -> Option<u32> {
     name.strip_prefix("python3.")?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -69,7 +66,7 @@ impl Calls<'_> {
     }
 
     fn are_in(&self, module: &str) -> bool {
-        self.0.iter().any(|frame| file(&frame.module).starts_with(module))
+        self.0.iter().any(|frame| file_name(&frame.module).starts_with(module))
     }
 }
 

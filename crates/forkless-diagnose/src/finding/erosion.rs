@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::{Context, Cost, Finding, FindingKind, evidence, mib};
 use crate::collect::{Outcome, SampledPages};
 use crate::creation::{Place, ProgramKey};
+use crate::file_name::file_name;
 use crate::program::ProcessName;
 use crate::ring::NR_EROSION;
 use crate::stack::Frame;
@@ -17,10 +18,6 @@ const PART: f64 = 0.05;
 
 /// Frames without a name between Ruby's collector and the functions that libruby exports.
 const DEEP: usize = 4;
-
-fn file(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
 
 /// Who writes to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,14 +86,14 @@ impl Writer {
             return Self::Allocator;
         }
         // These keep a count in each object, so that reading one writes to it.
-        let module = file(&innermost.module);
+        let module = file_name(&innermost.module);
         if ["python", "libpython", "perl", "libperl", "php"].iter().any(|part| module.starts_with(part)) {
             return Self::Counts;
         }
         // All of its collector is static functions, whose names distributions take out. What the
         // program does itself passes a function with a name sooner.
         let without_name = stack.iter().take_while(|frame| frame.function.is_none());
-        if without_name.filter(|frame| file(&frame.module).starts_with("libruby")).count() >= DEEP {
+        if without_name.filter(|frame| file_name(&frame.module).starts_with("libruby")).count() >= DEEP {
             return Self::Ruby;
         }
         Self::Program
@@ -230,7 +227,7 @@ fn workers_make(count: u64, each: f64) -> String {
 
 fn advice(process: &ProcessName, writer: Writer) -> &'static str {
     let exe = process.exe.as_deref().unwrap_or_default();
-    let is = |name: &str| file(exe).starts_with(name);
+    let is = |name: &str| file_name(exe).starts_with(name);
     match writer {
         Writer::Collector if is("python") => {
             "Call gc.disable() early in the parent, gc.freeze() right before the fork, and gc.enable() in the workers"

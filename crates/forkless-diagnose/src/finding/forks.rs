@@ -9,6 +9,7 @@ use super::{
 use crate::collect::{Group, LineCounts, LineShare, Outcome};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
+use crate::file_name::file_name;
 use crate::forecast::HUGE_ENOUGH;
 use crate::program::ProcessName;
 use crate::reach::{self, Obstacle};
@@ -572,7 +573,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         title: format!(
             "{name} forks {} to start {}: {} each, {:.1} a second",
             mib(group.resident.mean),
-            programs.first().map_or("a program", |(path, _)| path.rsplit('/').next().unwrap_or(path)),
+            programs.first().map_or("a program", |(path, _)| file_name(path)),
             time(call.mid),
             context.per_second(count),
         ),

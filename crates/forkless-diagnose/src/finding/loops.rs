@@ -8,6 +8,7 @@ use super::{
 use crate::collect::{Blocked, LineCounts, ReadLine};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
+use crate::file_name::file_name;
 use crate::program::ProcessName;
 use crate::reach::speculated_from;
 use crate::remedy::{Remedy, Treatment};
@@ -229,7 +230,7 @@ fn saved_by_run(context: &Context<'_>, merged: &Merged, what: For) -> Option<Est
 /// The change that lets the loop go on, and whether the preloaded library does the same.
 fn advice(process: &ProcessName, blocked: &Blocked, what: For) -> (&'static str, bool) {
     let exe = process.exe.as_deref().unwrap_or_default();
-    let file = exe.rsplit('/').next().unwrap_or_default();
+    let file = file_name(exe);
     let is = |name: &str| file.starts_with(name);
     match what {
         For::End if is("python") || is("pypy") => (

@@ -5,6 +5,7 @@ use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evide
 use crate::collect::{LineCounts, Outcome, Starter};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
+use crate::file_name::file_name;
 use crate::program::ProcessName;
 use crate::stack::Frame;
 
@@ -42,10 +43,9 @@ pub(super) fn is_starter(process: &ProcessName) -> bool {
 
 /// By the program's file, or by the name that busybox was called by.
 fn kind_of(process: &ProcessName) -> Option<Kind> {
-    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    let called = process.arguments.first().map(|word| file(word.trim_start_matches('-')));
-    let exe = process.exe.as_deref().map(file);
-    [exe, called].into_iter().flatten().find_map(|name| match name.as_str() {
+    let called = process.arguments.first().map(|word| file_name(word.trim_start_matches('-')));
+    let exe = process.exe.as_deref().map(file_name);
+    [exe, called].into_iter().flatten().find_map(|name| match name {
         "bash" => Some(Kind::Bash),
         "sh" | "dash" | "ash" | "ksh" | "mksh" | "zsh" => Some(Kind::Shell),
         "xargs" | "gxargs" => Some(Kind::Xargs),
@@ -58,8 +58,7 @@ fn kind_of(process: &ProcessName) -> Option<Kind> {
 /// Whether a shell carries out a script: then it is not called by its own name alone.
 fn is_script(process: &ProcessName) -> bool {
     let first = process.arguments.first().map(|word| word.trim_start_matches('-'));
-    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    first.is_none_or(|first| file(first) != process.name)
+    first.is_none_or(|first| file_name(first) != process.name)
 }
 
 /// What a shell does itself, by the program that scripts start for it.

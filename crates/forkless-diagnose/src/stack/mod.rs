@@ -31,6 +31,7 @@ use self::module::MappedFile;
 use self::perf_map::PerfMap;
 use crate::creation::{Place, ProgramKey};
 use crate::event::StackTop;
+use crate::file_name::file_name;
 
 /// One frame, innermost first in a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
@@ -85,7 +86,7 @@ impl Frame {
             FOLDERS.iter().any(|folder| file.contains(folder))
                 || file.starts_with("/rustc/") && file.contains("/library/")
         };
-        let module = self.module.rsplit('/').next().unwrap_or_default();
+        let module = file_name(&self.module);
         let function = self.function.as_deref().unwrap_or_default();
         let function = function.strip_prefix('<').unwrap_or(function);
         self.is_of_c_library()
@@ -118,14 +119,14 @@ impl Frame {
             "python",
             "ruby",
         ];
-        let file = self.module.rsplit('/').next().unwrap_or_default();
+        let file = file_name(&self.module);
         let name = file.split(".so").next().unwrap_or_default();
         NAMES.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || ".-".contains(c)))
     }
 
     /// Whether it is code of a shared library.
     pub(crate) fn is_of_shared_library(&self) -> bool {
-        let file = self.module.rsplit('/').next().unwrap_or_default();
+        let file = file_name(&self.module);
         file.ends_with(".so") || file.contains(".so.")
     }
 }
@@ -166,7 +167,7 @@ pub(crate) fn frames_of_linked_c_library(stack: &[Frame]) -> usize {
 
 /// Whether a file is the C library or its loader.
 fn is_c_library(path: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or_default();
+    let file = file_name(path);
     ["libc.so", "libc-", "libc.musl", "ld-linux", "ld-musl", "libpthread", "[vdso]"]
         .iter()
         .any(|name| file.starts_with(name))
@@ -189,10 +190,10 @@ fn is_of_java(name: &str) -> bool {
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let file = self.file.as_ref().filter(|_| self.line.is_some()).unwrap_or(&self.module);
-        let module = match file.rsplit('/').next() {
+        let module = match file_name(file) {
             // Code that a run-time compiler has put into memory.
-            None | Some("") => "code without a file",
-            Some(module) => module,
+            "" => "code without a file",
+            module => module,
         };
         match &self.function {
             Some(function) if let Some(line) = self.line => write!(f, "{function} ({module}:{line})"),
