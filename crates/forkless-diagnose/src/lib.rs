@@ -19,6 +19,7 @@ mod event;
 mod file_name;
 mod finding;
 mod forecast;
+mod interpreter;
 mod invocation;
 mod load;
 mod map_batch;

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::file_name::file_name;
+use crate::interpreter::{Family, is_shell};
 
 /// A process's names in reports, as they were at its fork.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -146,36 +147,33 @@ struct Interpreter {
     clusters: bool,
 }
 
-fn interpreter(family: &str) -> Option<Interpreter> {
-    let (valued, code, named, clusters): (&[_], &[_], &[_], bool) = match family {
-        "python" | "pypy" => (&["-X", "-W", "--check-hash-based-pycs"], &["-c"], &["-m"], true),
-        "node" | "nodejs" => (
+fn interpreter(called: &str) -> Option<Interpreter> {
+    let (valued, code, named, clusters): (&[_], &[_], &[_], bool) = match Family::of_file(called)? {
+        Family::Python(_) | Family::PyPy => {
+            (&["-X", "-W", "--check-hash-based-pycs"], &["-c"], &["-m"], true)
+        }
+        Family::Node => (
             &["-r", "--require", "--import", "--loader", "-C", "--conditions"],
             &["-e", "--eval", "-p", "--print", "-pe"],
             &[],
             false,
         ),
-        "ruby" => (&["-I", "-r", "-C", "-E"], &["-e"], &[], true),
-        "perl" => (&["-I"], &["-e", "-E"], &[], true),
-        "php" | "php-cgi" => (&["-d", "-c", "-z"], &["-r", "-B", "-R"], &[], false),
-        "java" => (
+        Family::Ruby => (&["-I", "-r", "-C", "-E"], &["-e"], &[], true),
+        Family::Perl => (&["-I"], &["-e", "-E"], &[], true),
+        Family::Php => (&["-d", "-c", "-z"], &["-r", "-B", "-R"], &[], false),
+        Family::Java => (
             &["-cp", "-classpath", "--class-path", "-p", "--module-path"],
             &[],
             &["-jar", "-m", "--module"],
             false,
         ),
-        "bash" | "dash" | "sh" | "ash" | "zsh" | "ksh" | "mksh" => {
+        Family::Bash | Family::Shell => {
             (&["-o", "-O", "+O", "+o", "--rcfile", "--init-file"], &["-c"], &[], true)
         }
-        "lua" | "tclsh" | "Rscript" | "deno" | "bun" | "awk" => (&[], &["-e"], &[], false),
-        _ => return None,
+        Family::Other => (&[], &["-e"], &[], false),
+        Family::PhpFpm | Family::Make => return None,
     };
     Some(Interpreter { valued, code, named, clusters })
-}
-
-/// `python3.11` is of the family `python`.
-fn family(name: &str) -> &str {
-    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
 /// What an interpreter runs, by its arguments: `python3 app.py`, `python3 -m app`, `java -jar
@@ -186,9 +184,8 @@ fn interpreted(exe: Option<&str>, arguments: &[String]) -> Option<String> {
     let first = file_name(first.strip_prefix('-').unwrap_or(first));
     let exe = exe.unwrap_or(first);
     // Called by another of its names (python3 is python3.11, sh is dash), users know it by that.
-    let called = if interpreter(family(first)).is_some() { first } else { exe };
-    let known = interpreter(family(called))?;
-    let is_shell = known.code == ["-c"] && known.named.is_empty();
+    let called = if interpreter(first).is_some() { first } else { exe };
+    let known = interpreter(called)?;
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         let ends_in = |options: &[&str]| {
@@ -199,14 +196,14 @@ fn interpreted(exe: Option<&str>, arguments: &[String]) -> Option<String> {
                     && options.iter().any(|option| option.len() == 2 && word.ends_with(&option[1..]))
         };
         if ends_in(known.code) {
-            return Some(if is_shell { called.to_owned() } else { format!("{called} {word}") });
+            return Some(if is_shell(called) { called.to_owned() } else { format!("{called} {word}") });
         }
         if ends_in(known.named) {
             let value = words.next()?;
             let value = if value.contains('/') { file_name(value) } else { value };
             return Some(format!("{called} {word} {value}"));
         }
-        if word == "-f" && family(called) == "php" {
+        if word == "-f" && Family::of_file(called) == Some(Family::Php) {
             continue;
         }
         if known.valued.contains(&word.as_str()) {
@@ -291,6 +288,7 @@ mod tests {
         assert_eq!(called("perl", Some("/usr/bin/perl"), None, &["perl", "-lane", "print"]), "perl -lane");
         assert_eq!(called("bash", Some("/bin/bash"), None, &["bash", "-e", "./build.sh"]), "bash build.sh");
         assert_eq!(called("sh", Some("/usr/bin/dash"), None, &["sh", "-c", "echo"]), "sh");
+        assert_eq!(called("mksh", Some("/bin/mksh"), None, &["mksh", "-c", "echo"]), "mksh");
         assert_eq!(called("sh", Some("/bin/busybox"), None, &["sh", "x.sh"]), "sh x.sh");
         // A long name is cut by the kernel.
         let path = "/srv/a-very-long-name-of-a-script.sh";

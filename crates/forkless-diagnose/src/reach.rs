@@ -13,7 +13,7 @@ use std::path::Path;
 use forkless_run::{AbortReason, ProgramError, Report, Switch};
 use forkless_sys::signal::{SENT, SigSet};
 
-use crate::file_name::file_name;
+use crate::interpreter::unversioned;
 use crate::procfs;
 
 /// What keeps the preloaded library from a program, or from its forks.
@@ -188,8 +188,8 @@ fn through_command(program: &OsStr) -> Result<(), Obstacle> {
 /// Programs whose children do something before their exec that others could notice. The results of
 /// `tests/commits/run.sh` have the reasons.
 fn known_act(exe: &str) -> Option<&'static str> {
-    Some(match file_name(exe) {
-        "zsh" | "zsh5" => "zsh's children write to a pipe of the shell before they execute a program",
+    Some(match unversioned(exe) {
+        "zsh" => "zsh's children write to a pipe of the shell before they execute a program",
         "erl_child_setup" | "socat" => "its children read from their parent before they execute a program",
         "expect" => "its children open a terminal before they execute a program",
         _ => return None,

@@ -7,6 +7,7 @@ use forkless_shell::{Script, ShellTraits, analyze};
 
 use crate::creation::Creation;
 use crate::file_name::file_name;
+use crate::interpreter::is_shell;
 
 /// Whether a line can be carried out without a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,7 +129,7 @@ fn traits_of(shell: &str) -> ShellTraits {
 /// The line of a `sh -c LINE`, where nothing but `-c` stands before it.
 pub(crate) fn line_of(creation: &Creation) -> Option<&str> {
     let program = file_name(creation.exec_path.as_deref()?);
-    if !matches!(program, "sh" | "dash" | "bash" | "ash" | "busybox") {
+    if !is_shell(program) && program != "busybox" {
         return None;
     }
     match creation.argv.as_slice() {
@@ -142,6 +143,21 @@ pub(crate) fn line_of(creation: &Creation) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The lines of ksh, mksh and zsh were not counted among the shells for one line.
+    #[test]
+    fn every_shell_has_a_line() {
+        let of = |path: &str, words: &[&str]| {
+            let argv = words.iter().map(|word| (*word).to_owned()).collect();
+            let creation = Creation { exec_path: Some(path.to_owned()), argv, ..Creation::unseen() };
+            line_of(&creation).map(str::to_owned)
+        };
+        for shell in ["/bin/sh", "/bin/busybox", "/bin/ksh93", "/bin/mksh", "/usr/bin/zsh"] {
+            assert_eq!(of(shell, &["sh", "-c", "true"]).as_deref(), Some("true"), "{shell}");
+        }
+        assert_eq!(of("/bin/sh", &["sh", "-c", "--", "true"]).as_deref(), Some("true"));
+        assert_eq!(of("/usr/bin/python3", &["python3", "-c", "pass"]), None);
+    }
 
     #[test]
     fn lines_are_judged_in_the_environment_of_their_caller() {

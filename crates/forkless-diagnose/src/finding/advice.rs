@@ -2,55 +2,16 @@
 //! sentence each, without its full stop.
 
 use crate::file_name::file_name;
+use crate::interpreter::Family;
 use crate::program::ProcessName;
 use crate::stack::Frame;
 
-/// What carries a program out, as far as that decides how it can start others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runtime {
-    /// With its minor version, where the file's name tells it.
-    Python(Option<u32>),
-    Node,
-    Ruby,
-    Perl,
-    Php,
-    Java,
-    Shell,
-    Make,
-    /// A compiled program.
-    Native,
-}
-
-impl Runtime {
-    /// By the program's file; else by the interpreter's library in the stack, where a server has
-    /// one built in.
-    fn of(process: &ProcessName, stack: &[Frame]) -> Self {
-        let files = stack.iter().filter(|frame| !frame.is_of_script()).map(|frame| frame.module.as_str());
-        let mut all = process.exe.as_deref().into_iter().chain(files).map(file_name);
-        all.find_map(Self::by_file).unwrap_or(Self::Native)
-    }
-
-    fn by_file(file: &str) -> Option<Self> {
-        let name = file.strip_prefix("lib").unwrap_or(file);
-        let name = name.split(".so").next().unwrap_or(name);
-        let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
-        Some(match family {
-            "python" => Self::Python(minor(name)),
-            "node" | "nodejs" => Self::Node,
-            "ruby" => Self::Ruby,
-            "perl" => Self::Perl,
-            "php" | "php-cgi" | "php-fpm" => Self::Php,
-            "java" | "jvm" => Self::Java,
-            "bash" | "dash" | "sh" | "ash" | "ksh" | "mksh" | "zsh" => Self::Shell,
-            "make" | "gmake" => Self::Make,
-            _ => return None,
-        })
-    }
-}
-
-/// 11 of `python3.11`.
-fn minor(name: &str) -> Option<u32> {
-    name.strip_prefix("python3.")?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+/// What carries a program out: by its file, else by the interpreter's library in the stack, where a
+/// server has one built in. `None` for a compiled program.
+fn family(process: &ProcessName, stack: &[Frame]) -> Option<Family> {
+    let files = stack.iter().filter(|frame| !frame.is_of_script()).map(|frame| frame.module.as_str());
+    let mut all = process.exe.as_deref().into_iter().chain(files);
+    all.find_map(Family::of_file)
 }
 
 /// The functions of the interpreter that stand in a stack.
@@ -70,36 +31,39 @@ impl Calls<'_> {
     }
 }
 
+const SPAWN: &str = "Start programs with posix_spawn or vfork (libraries: forkless)";
+
 /// For forks that copy memory only to execute a program. `is_root` is known of processes of some
 /// size.
 pub(super) fn for_starts(process: &ProcessName, stack: &[Frame], is_root: Option<bool>) -> String {
     let calls = Calls(stack);
-    let text = match Runtime::of(process, stack) {
-        Runtime::Python(minor) => return python(minor, &calls),
-        Runtime::Node => {
+    let Some(family) = family(process, stack) else { return SPAWN.to_owned() };
+    let text = match family {
+        Family::Python(minor) => return python(minor, &calls),
+        Family::Node => {
             "Let a small helper start the programs, one that was started before the data was loaded: libuv up to 1.52 forks for each (later ones do not)"
         }
         // A stripped libruby does not tell `fork` from `spawn`. Its vfork is for users without
         // privileges (process.c, `has_privilege`).
-        Runtime::Ruby if is_root == Some(false) => {
+        Family::Ruby if is_root == Some(false) => {
             "Use spawn, system or backticks in place of fork and exec: of these only fork copies memory"
         }
-        Runtime::Ruby => {
+        Family::Ruby => {
             "Run it as another user than root, and use spawn, system or backticks in place of fork and exec: for root Ruby forks for all of them"
         }
-        Runtime::Perl => {
+        Family::Perl => {
             "Let a small helper start the programs, one that was started before the data was loaded (open my $helper, '|-', 'sh')"
         }
-        Runtime::Php => {
+        Family::Php | Family::PhpFpm => {
             "Use exec, shell_exec, passthru or popen in place of proc_open and pcntl_fork: for those the C library forks nothing"
         }
-        Runtime::Java => {
+        Family::Java => {
             "Leave jdk.lang.Process.launchMechanism out, or set it to POSIX_SPAWN: FORK alone copies memory"
         }
-        Runtime::Shell => {
+        Family::Bash | Family::Shell => {
             "Keep much data in files or pipes and not in variables: a shell copies all it holds for each program"
         }
-        Runtime::Make | Runtime::Native => "Start programs with posix_spawn or vfork (libraries: forkless)",
+        Family::PyPy | Family::Make | Family::Other => SPAWN,
     };
     text.to_owned()
 }
@@ -132,23 +96,23 @@ fn python(minor: Option<u32>, calls: &Calls<'_>) -> String {
 
 /// For forks whose children go on with the memory.
 pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
-    let text = match Runtime::of(process, stack) {
+    let text = match family(process, stack) {
         // Its command line: python3 -c 'from multiprocessing.forkserver import main; main(...)'.
-        Runtime::Python(_)
+        Some(Family::Python(_) | Family::PyPy)
             if process.arguments.iter().any(|word| word.contains("multiprocessing.forkserver")) =>
         {
             "Let multiprocessing's forkserver import fewer modules (set_forkserver_preload), or fork workers less often"
         }
-        Runtime::Python(_) => {
+        Some(Family::Python(_) | Family::PyPy) => {
             "Fork before the data is loaded, or let multiprocessing start workers by its forkserver (set_start_method)"
         }
-        Runtime::Shell => {
+        Some(Family::Bash | Family::Shell) => {
             "Keep much data in files or pipes and not in variables: a shell copies all it holds for each subshell"
         }
-        Runtime::Node | Runtime::Ruby | Runtime::Perl | Runtime::Php | Runtime::Java => {
+        Some(Family::Node | Family::Ruby | Family::Perl | Family::Php | Family::PhpFpm | Family::Java) => {
             "Fork before the data is loaded"
         }
-        Runtime::Make | Runtime::Native => {
+        Some(Family::Make | Family::Other) | None => {
             "Put the heap into huge pages: madvise(MADV_HUGEPAGE), or GLIBC_TUNABLES=glibc.malloc.hugetlb=1 where malloc is glibc's"
         }
     };
@@ -158,47 +122,47 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
 /// For shells that are started for lines that need none: of one program, or of `several` with pipes
 /// or one after the other.
 pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) -> String {
-    let text = match (Runtime::of(process, stack), several) {
-        (Runtime::Python(_), false) => {
+    let text = match (family(process, stack), several) {
+        (Some(Family::Python(_) | Family::PyPy), false) => {
             "Give subprocess.run a list of words, without shell=True, in place of the line"
         }
-        (Runtime::Python(_), true) => {
+        (Some(Family::Python(_) | Family::PyPy), true) => {
             "Start each program of the line by subprocess.Popen with a list of words: for a pipe, stdout=PIPE of one is stdin of the next"
         }
-        (Runtime::Node, false) => {
+        (Some(Family::Node), false) => {
             "Use execFile or spawn with a list of words in place of exec, without the option shell"
         }
-        (Runtime::Node, true) => {
+        (Some(Family::Node), true) => {
             "Start each program of the line by spawn with a list of words: for a pipe, stdout.pipe() of one ends in stdin of the next"
         }
-        (Runtime::Ruby, false) => "Give system, spawn or IO.popen each word as an argument of its own",
-        (Runtime::Ruby, true) => "Give Open3.pipeline each program of a pipe as an array of words",
-        (Runtime::Perl, false) => "Give system, exec or open '-|' each word as an argument of its own",
-        (Runtime::Perl, true) => {
+        (Some(Family::Ruby), false) => "Give system, spawn or IO.popen each word as an argument of its own",
+        (Some(Family::Ruby), true) => "Give Open3.pipeline each program of a pipe as an array of words",
+        (Some(Family::Perl), false) => "Give system, exec or open '-|' each word as an argument of its own",
+        (Some(Family::Perl), true) => {
             "Give IPC::Run a list of words for each program, or do in Perl what the line's small programs do"
         }
-        (Runtime::Php, false) => {
+        (Some(Family::Php | Family::PhpFpm), false) => {
             "Where PHP holds little memory, give proc_open an array of words. It copies what PHP holds, which costs more than a shell where that is much"
         }
-        (Runtime::Php, true) => {
+        (Some(Family::Php | Family::PhpFpm), true) => {
             "Give proc_open an array of words for each program of the line: the pipe of one is a descriptor of the next"
         }
-        (Runtime::Java, false) => "Give ProcessBuilder the program and its arguments, without sh -c",
-        (Runtime::Java, true) => {
+        (Some(Family::Java), false) => "Give ProcessBuilder the program and its arguments, without sh -c",
+        (Some(Family::Java), true) => {
             "Give ProcessBuilder.startPipeline a ProcessBuilder for each program, without sh -c"
         }
         // make takes no argument vector, and its shells are none of system() or popen(). A line
         // without one of `sh_chars_sh` of its job.c it executes itself.
-        (Runtime::Make, true) => {
+        (Some(Family::Make), true) => {
             "Write one command a line, without quotes and redirections where it needs none: make executes such a line without a shell (SHELL as it is by default)"
         }
-        (Runtime::Make, false) => {
+        (Some(Family::Make), false) => {
             "Write the line without quotes and redirections where it needs none: make executes plain words without a shell (SHELL as it is by default)"
         }
-        (Runtime::Shell | Runtime::Native, false) => {
+        (Some(Family::Bash | Family::Shell | Family::Other) | None, false) => {
             "Call the program with an argument vector, or use forkless's shell bypass"
         }
-        (Runtime::Shell | Runtime::Native, true) => {
+        (Some(Family::Bash | Family::Shell | Family::Other) | None, true) => {
             "Use forkless's shell bypass, or start each program of the line with an argument vector and a pipe"
         }
     };
@@ -252,20 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_is_told_by_the_program_or_by_its_library() {
-        let of = |exe, frames: &[(&str, &str)]| Runtime::of(&process(exe), &stack(frames));
-        assert_eq!(of("/usr/bin/python3.11", &[]), Runtime::Python(Some(11)));
-        assert_eq!(of("/opt/python/bin/python3", &[]), Runtime::Python(None));
-        assert_eq!(
-            of("/usr/bin/uwsgi-core", &[("f", "/usr/lib/libpython3.9.so.1.0")]),
-            Runtime::Python(Some(9))
-        );
-        assert_eq!(of("/usr/bin/ruby3.1", &[]), Runtime::Ruby);
-        assert_eq!(of("/usr/lib/jvm/bin/java", &[]), Runtime::Java);
-        assert_eq!(of("/usr/sbin/php-fpm8.2", &[]), Runtime::Php);
-        assert_eq!(of("/usr/bin/perl", &[]), Runtime::Perl);
-        assert_eq!(of("/usr/sbin/apache2", &[("f", "/usr/lib/libc.so.6")]), Runtime::Native);
-        assert_eq!(of("/usr/bin/pythonic", &[]), Runtime::Native);
+    fn the_family_is_told_by_the_program_or_by_its_library() {
+        let of = |exe, frames: &[(&str, &str)]| family(&process(exe), &stack(frames));
+        assert_eq!(of("/usr/bin/ruby3.1", &[]), Some(Family::Ruby));
+        let in_server = [("f", "/usr/lib/libpython3.9.so.1.0")];
+        assert_eq!(of("/usr/bin/uwsgi-core", &in_server), Some(Family::Python(Some(9))));
+        assert_eq!(of("/usr/sbin/apache2", &[("f", "/usr/lib/libc.so.6")]), None);
     }
 
     #[test]

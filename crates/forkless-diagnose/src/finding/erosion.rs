@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{Context, Cost, Finding, FindingKind, evidence, mib};
 use crate::collect::{Outcome, SampledPages};
 use crate::creation::{Place, ProgramKey};
-use crate::file_name::file_name;
+use crate::interpreter::Family;
 use crate::program::ProcessName;
 use crate::ring::NR_EROSION;
 use crate::stack::Frame;
@@ -86,14 +86,16 @@ impl Writer {
             return Self::Allocator;
         }
         // These keep a count in each object, so that reading one writes to it.
-        let module = file_name(&innermost.module);
-        if ["python", "libpython", "perl", "libperl", "php"].iter().any(|part| module.starts_with(part)) {
+        let counts =
+            |family| matches!(family, Family::Python(_) | Family::Perl | Family::Php | Family::PhpFpm);
+        if Family::of_file(&innermost.module).is_some_and(counts) {
             return Self::Counts;
         }
         // All of its collector is static functions, whose names distributions take out. What the
         // program does itself passes a function with a name sooner.
         let without_name = stack.iter().take_while(|frame| frame.function.is_none());
-        if without_name.filter(|frame| file_name(&frame.module).starts_with("libruby")).count() >= DEEP {
+        let is_ruby = |frame: &&Frame| Family::of_file(&frame.module) == Some(Family::Ruby);
+        if without_name.filter(is_ruby).count() >= DEEP {
             return Self::Ruby;
         }
         Self::Program
@@ -226,13 +228,12 @@ fn workers_make(count: u64, each: f64) -> String {
 }
 
 fn advice(process: &ProcessName, writer: Writer) -> &'static str {
-    let exe = process.exe.as_deref().unwrap_or_default();
-    let is = |name: &str| file_name(exe).starts_with(name);
+    let family = process.exe.as_deref().and_then(Family::of_file);
     match writer {
-        Writer::Collector if is("python") => {
+        Writer::Collector if matches!(family, Some(Family::Python(_))) => {
             "Call gc.disable() early in the parent, gc.freeze() right before the fork, and gc.enable() in the workers"
         }
-        Writer::Collector | Writer::Ruby if is("ruby") => {
+        Writer::Collector | Writer::Ruby if family == Some(Family::Ruby) => {
             "Call Process.warmup in the parent right before the fork (before Ruby 3.3: GC.start and GC.compact)"
         }
         Writer::Collector | Writer::Ruby => {

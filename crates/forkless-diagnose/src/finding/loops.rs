@@ -8,7 +8,7 @@ use super::{
 use crate::collect::{Blocked, LineCounts, ReadLine};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
-use crate::file_name::file_name;
+use crate::interpreter::Family;
 use crate::program::ProcessName;
 use crate::reach::speculated_from;
 use crate::remedy::{Remedy, Treatment};
@@ -229,19 +229,17 @@ fn saved_by_run(context: &Context<'_>, merged: &Merged, what: For) -> Option<Est
 
 /// The change that lets the loop go on, and whether the preloaded library does the same.
 fn advice(process: &ProcessName, blocked: &Blocked, what: For) -> (&'static str, bool) {
-    let exe = process.exe.as_deref().unwrap_or_default();
-    let file = file_name(exe);
-    let is = |name: &str| file.starts_with(name);
+    let family = process.exe.as_deref().and_then(Family::of_file);
     match what {
-        For::End if is("python") || is("pypy") => (
+        For::End if matches!(family, Some(Family::Python(_) | Family::PyPy)) => (
             "Await asyncio.create_subprocess_exec, or run the call in a thread (asyncio.to_thread), and not subprocess.run in the loop",
             false,
         ),
-        For::End if is("node") => (
+        For::End if family == Some(Family::Node) => (
             "Use child_process.execFile or spawn with a callback, and not spawnSync, execSync or execFileSync",
             false,
         ),
-        For::End if is("ruby") => (
+        For::End if family == Some(Family::Ruby) => (
             "Start it in a thread of its own (Thread.new, Open3), and not by system or backticks in the loop",
             false,
         ),
@@ -249,7 +247,7 @@ fn advice(process: &ProcessName, blocked: &Blocked, what: For) -> (&'static str,
             "Start the program and let the loop watch its pidfd or its pipe, and not wait for its end in a callback",
             false,
         ),
-        For::Exec | For::Call if is("node") => (
+        For::Exec | For::Call if family == Some(Family::Node) => (
             "Start programs from a worker (node:worker_threads), or from a small process that the loop writes to",
             blocked.anon >= speculated_from(),
         ),
@@ -257,7 +255,7 @@ fn advice(process: &ProcessName, blocked: &Blocked, what: For) -> (&'static str,
             "Start programs with posix_spawn or vfork (libraries: forkless), or from a small process that the loop writes to",
             blocked.anon >= speculated_from(),
         ),
-        For::Exec | For::Call if is("python") => {
+        For::Exec | For::Call if matches!(family, Some(Family::Python(_))) => {
             ("Start programs by forkless.asyncio, which does not wait for the exec, or from a thread", false)
         }
         For::Exec | For::Call => (
@@ -381,6 +379,7 @@ mod tests {
         let (text, _) = told("/usr/bin/python3.11", &blocked(1, 0, 9));
         assert!(text.starts_with("Await asyncio.create_subprocess_exec"), "{text}");
         // On a busy machine the exec takes longer than the program.
+        assert!(told("/srv/node_exporter", &blocked(1, 0, 9)).0.contains("its pidfd"));
         assert!(told("/usr/bin/node", &blocked(1, 99, 9)).0.contains("execFile"));
         assert!(told("/usr/bin/node", &blocked(1, 9, 0)).0.contains("node:worker_threads"));
         assert!(told("/srv/web", &blocked(1, 9, 0)).0.contains("another thread"));

@@ -6,6 +6,7 @@ use crate::collect::{LineCounts, Outcome, Starter};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::file_name::file_name;
+use crate::interpreter::{Family, is_shell};
 use crate::program::ProcessName;
 use crate::stack::Frame;
 
@@ -45,12 +46,12 @@ pub(super) fn is_starter(process: &ProcessName) -> bool {
 fn kind_of(process: &ProcessName) -> Option<Kind> {
     let called = process.arguments.first().map(|word| file_name(word.trim_start_matches('-')));
     let exe = process.exe.as_deref().map(file_name);
-    [exe, called].into_iter().flatten().find_map(|name| match name {
-        "bash" => Some(Kind::Bash),
-        "sh" | "dash" | "ash" | "ksh" | "mksh" | "zsh" => Some(Kind::Shell),
-        "xargs" | "gxargs" => Some(Kind::Xargs),
-        "find" | "gfind" => Some(Kind::Find),
-        "make" | "gmake" => Some(Kind::Make),
+    [exe, called].into_iter().flatten().find_map(|name| match (Family::of_file(name), name) {
+        (Some(Family::Bash), _) => Some(Kind::Bash),
+        (Some(Family::Shell), _) => Some(Kind::Shell),
+        (Some(Family::Make), _) => Some(Kind::Make),
+        (_, "xargs" | "gxargs") => Some(Kind::Xargs),
+        (_, "find" | "gfind") => Some(Kind::Find),
         _ => None,
     })
 }
@@ -135,12 +136,13 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             saves: sure(once),
         },
         Kind::Make => {
-            let is_shell = |name: &str| matches!(name, "sh" | "dash" | "bash" | "ash" | "ksh" | "zsh");
             let shells =
                 share(started.iter().filter(|(name, _)| is_shell(name)).map(|(_, count)| count).sum());
             // make starts a plain line itself only if SHELL is as it is by default
-            // (`construct_command_argv_internal` of its job.c).
-            let other = |(name, _): &&(String, u64)| matches!(name.as_str(), "bash" | "ksh" | "zsh");
+            // (`construct_command_argv_internal` of its job.c). dash and ash may be /bin/sh.
+            let other = |(name, _): &&(String, u64)| {
+                is_shell(name) && !matches!(name.as_str(), "sh" | "dash" | "ash")
+            };
             let text = match started.iter().find(other) {
                 Some((shell, _)) => format!(
                     "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else let one shell run all lines of a recipe (.ONESHELL:)"
@@ -343,6 +345,11 @@ mod tests {
         assert!(text.starts_with("Start one program for many lines") && saves == 0.98, "{text} {saves}");
         let xargs = process("/usr/bin/xargs", &["xargs", "-n1", "echo"]);
         assert!(said(Kind::Xargs, &xargs, &[("echo", 100)]).0.contains("leave -n1 out"));
+        let make = process("/usr/bin/make", &["make", "SHELL=/bin/mksh"]);
+        let (text, saves) = said(Kind::Make, &make, &[("mksh", 80), ("cc", 20)]);
+        assert!(text.contains("no line needs mksh") && saves == 0.4, "{text} {saves}");
+        let (text, _) = said(Kind::Make, &make, &[("sh", 80), ("cc", 20)]);
+        assert!(text.starts_with("Let one shell run"), "{text}");
     }
 
     #[test]

@@ -32,6 +32,7 @@ use self::perf_map::PerfMap;
 use crate::creation::{Place, ProgramKey};
 use crate::event::StackTop;
 use crate::file_name::file_name;
+use crate::interpreter::Family;
 
 /// One frame, innermost first in a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
@@ -101,27 +102,10 @@ impl Frame {
         self.module.starts_with("/tmp/perf-") && self.module.ends_with(".map")
     }
 
-    /// Whether it is code of an interpreter: the line that is looked for is a script's.
+    /// Whether it is code of an interpreter: the line that is looked for is a script's. Java's
+    /// methods are in the stack itself.
     pub(crate) fn is_of_interpreter(&self) -> bool {
-        const NAMES: [&str; 14] = [
-            "bash",
-            "dash",
-            "libnode",
-            "libperl",
-            "libphp",
-            "libpython",
-            "libruby",
-            "node",
-            "perl",
-            "php",
-            "php-cgi",
-            "php-fpm",
-            "python",
-            "ruby",
-        ];
-        let file = file_name(&self.module);
-        let name = file.split(".so").next().unwrap_or_default();
-        NAMES.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || ".-".contains(c)))
+        Family::of_file(&self.module).is_some_and(|family| family != Family::Java)
     }
 
     /// Whether it is code of a shared library.
@@ -658,18 +642,6 @@ mod tests {
         assert_eq!(own(&["__spawni", "posix_spawn", "spawn_process", "_IO_proc_open", "popen", "f"]), 5);
         assert_eq!(own(&["start", "fork", "main"]), 0);
         assert_eq!(own(&["<__gnu_cxx::pool>::fork", "main"]), 0);
-    }
-
-    #[test]
-    fn interpreters_are_known_whatever_their_version() {
-        let is_one = |module: &str| Frame { module: module.into(), ..Frame::default() }.is_of_interpreter();
-        for module in ["/usr/bin/dash", "/usr/bin/python3.11", "/usr/lib/libruby-3.1.so.3.1.2", "php-fpm8.2"]
-        {
-            assert!(is_one(module), "{module}");
-        }
-        for module in ["/srv/dashboard", "/srv/node_exporter", "/srv/libapp.so", ""] {
-            assert!(!is_one(module), "{module}");
-        }
     }
 
     #[test]
