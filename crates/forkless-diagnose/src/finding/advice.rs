@@ -159,11 +159,14 @@ pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) 
         (Some(Family::Make), false) => {
             "Write the line without quotes and redirections where it needs none: make executes plain words without a shell (SHELL as it is by default)"
         }
-        (Some(Family::Bash | Family::Shell | Family::Other) | None, false) => {
-            "Call the program with an argument vector, or use forkless's shell bypass"
+        (Some(Family::Bash | Family::Shell), _) => {
+            "Write the line into the script itself: the shell that runs the script needs no second one"
         }
-        (Some(Family::Bash | Family::Shell | Family::Other) | None, true) => {
-            "Use forkless's shell bypass, or start each program of the line with an argument vector and a pipe"
+        (Some(Family::Other) | None, false) => {
+            "Call the program with an argument vector, or run the line by `forkless::shell` or `forkless_system`"
+        }
+        (Some(Family::Other) | None, true) => {
+            "Run the line by `forkless::shell` or `forkless_system`, or start each program of it with an argument vector and a pipe"
         }
     };
     text.to_owned()
@@ -197,7 +200,7 @@ mod tests {
             ("/usr/bin/perl", "IPC::Run"),
             ("/usr/bin/php8.2", "the pipe of one"),
             ("/usr/lib/jvm/bin/java", "startPipeline"),
-            ("/srv/web", "a pipe"),
+            ("/srv/web", "and a pipe"),
             ("/usr/bin/make", "one command a line"),
         ] {
             let of = |several| for_shells(&process(exe), &[], several);
@@ -205,13 +208,13 @@ mod tests {
         }
     }
 
-    /// Regression: the bypass was promised, and run kept all 450 shells of a make. Nobody can give
-    /// it an argument vector.
+    /// Regression: a line without a shell was promised, and run kept all 450 shells of a make.
+    /// Nobody can give it an argument vector.
     #[test]
-    fn make_is_promised_no_bypass() {
+    fn make_is_not_promised_lines_without_a_shell() {
         for several in [true, false] {
             let said = for_shells(&process("/usr/bin/make"), &[], several);
-            assert!(!said.contains("bypass") && !said.contains("argument vector"), "{said}");
+            assert!(!said.contains("forkless") && !said.contains("argument vector"), "{said}");
         }
     }
 
