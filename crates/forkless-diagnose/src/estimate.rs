@@ -26,6 +26,11 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// A value without an interval.
+    pub(crate) const fn exact(value: f64) -> Self {
+        Self { low: value, mid: value, high: value }
+    }
+
     /// Median of samples with the values at one and nine tenths as the interval; zero without
     /// samples.
     pub(crate) fn of_samples(samples: &mut [f64]) -> Self {

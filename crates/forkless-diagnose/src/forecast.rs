@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     fn model() -> CostModel {
-        let price = |ns| Estimate { low: ns, mid: ns, high: ns };
+        let price = Estimate::exact;
         CostModel {
             fork_fixed: price(60e3),
             fork_per_entry: price(25.0),

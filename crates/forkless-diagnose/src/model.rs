@@ -140,7 +140,7 @@ pub(crate) struct Speculation {
 impl Speculation {
     /// The same in a process whose mappings take so many nanoseconds to look at.
     pub(crate) fn looking(self, ns: f64) -> Self {
-        let looking = Estimate { low: ns, mid: ns, high: ns };
+        let looking = Estimate::exact(ns);
         Self { in_caller: self.in_caller.plus(looking), in_all: self.in_all.plus(looking) }
     }
 }

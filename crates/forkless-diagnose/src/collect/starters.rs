@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_not_priced_again() {
-        let price = |ns| Estimate { low: ns, mid: ns, high: ns };
+        let price = Estimate::exact;
         let model = CostModel {
             create: price(10.0),
             spawn: price(1000.0),

@@ -62,7 +62,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         return None;
     }
     let each_fork = ns / forks as f64;
-    let all = crate::Estimate { low: each_fork, mid: each_fork, high: each_fork };
+    let all = crate::Estimate::exact(each_fork);
     let is_start = *outcome == Outcome::ForkThenExec;
     // A spawn holds no lock; a fork of huge pages holds it for a part of the time.
     let kept = if is_start {

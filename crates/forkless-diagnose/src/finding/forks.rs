@@ -722,10 +722,6 @@ mod tests {
     use crate::model::CostModel;
     use crate::program::KnownProgram;
 
-    fn exact(ns: f64) -> Estimate {
-        Estimate { low: ns, mid: ns, high: ns }
-    }
-
     /// Findings of one fork with exec in a minute that copied `anon_bytes` in `fork_ns`.
     fn findings(anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
         findings_by(&model(), anon_bytes, fork_ns)
@@ -733,10 +729,10 @@ mod tests {
 
     fn model() -> CostModel {
         CostModel {
-            fork_fixed: exact(60e3),
-            fork_per_entry: exact(25.0),
-            teardown_per_entry: exact(20.0),
-            spawn: exact(80e3),
+            fork_fixed: Estimate::exact(60e3),
+            fork_per_entry: Estimate::exact(25.0),
+            teardown_per_entry: Estimate::exact(20.0),
+            spawn: Estimate::exact(80e3),
             ..CostModel::default()
         }
     }

@@ -141,7 +141,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let each = ns / count as f64;
     let (explanation, speculates) = advice(process, blocked, what);
     let saved = if speculates { saved_by_run(context, merged, what) } else { None };
-    let all = Estimate { low: each, mid: each, high: each };
+    let all = Estimate::exact(each);
     // With the change the loop still starts each program.
     let saving_each = saved.unwrap_or_else(|| all.minus(context.model.spawn).at_least_zero());
     if saving_each.mid <= 0.0 {
@@ -319,11 +319,10 @@ mod tests {
     /// it the loop still waits for the exec.
     #[test]
     fn of_a_pause_run_saves_what_it_saves_of_the_fork() {
-        let exact = |ns| Estimate { low: ns, mid: ns, high: ns };
         let model = CostModel {
-            fork_per_entry: exact(25.0),
-            teardown_per_entry: exact(20.0),
-            spawn: exact(100e3),
+            fork_per_entry: Estimate::exact(25.0),
+            teardown_per_entry: Estimate::exact(20.0),
+            spawn: Estimate::exact(100e3),
             ..CostModel::default()
         };
         let place = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };

@@ -162,7 +162,7 @@ fn cost_of_one(context: &Context<'_>, merged: &Merged) -> Estimate {
     let refused = &merged.refused;
     if refused.timed > 0 {
         let mean = refused.ns as f64 / refused.timed as f64;
-        return Estimate { low: mean, mid: mean, high: mean };
+        return Estimate::exact(mean);
     }
     if refused.limit.is_behind_the_copy() && !merged.key.is_thread {
         return context.model.fork(refused.anon / 4096, 0);

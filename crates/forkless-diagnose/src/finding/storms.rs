@@ -98,7 +98,6 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
     let share = |count: u64| count as f64 / programs.max(1) as f64;
     // At most: starting each program once.
     let once = share(programs.saturating_sub(started.len() as u64));
-    let sure = |share: f64| Estimate { low: share, mid: share, high: share };
     let at_most = |share: f64| Estimate { low: 0.0, mid: share, high: share };
     let has = |options: &[&str]| {
         let given = |word: &&String| options.iter().any(|option| word.starts_with(option));
@@ -118,7 +117,7 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             }
             Advice {
                 text: format!("Use what the shell does itself: {}", words.join(", ")),
-                saves: sure(share(count)),
+                saves: Estimate::exact(share(count)),
             }
         }
         Kind::Xargs => {
@@ -129,11 +128,11 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
                 ),
                 None => "Give each program more arguments: raise -s, or let it read its input".to_owned(),
             };
-            Advice { text, saves: sure(once) }
+            Advice { text, saves: Estimate::exact(once) }
         }
         Kind::Find => Advice {
             text: "End -exec with {} + and not with {} \\;, so that one program gets many files".to_owned(),
-            saves: sure(once),
+            saves: Estimate::exact(once),
         },
         Kind::Make => {
             let shells =
@@ -183,7 +182,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     if saves.mid < SAVED {
         return None;
     }
-    let each = model.program.plus(exact(caller_ns / programs as f64));
+    let each = model.program.plus(Estimate::exact(caller_ns / programs as f64));
     let saving_each =
         Estimate { low: each.low * saves.low, mid: each.mid * saves.mid, high: each.high * saves.high };
     if context.shares(saving_each, programs).mid < context.thresholds.share {
@@ -242,10 +241,6 @@ fn names(started: &[(String, u64)], programs: u64) -> String {
         names.push(format!("others {others}"));
     }
     names.join(", ")
-}
-
-fn exact(ns: f64) -> Estimate {
-    Estimate { low: ns, mid: ns, high: ns }
 }
 
 /// The most frequent place from which a program of this name starts others, below the user's line
