@@ -73,7 +73,7 @@ pub(crate) fn encode(collected: &Collected, findings: &[Finding], system_calls: 
 
     let found = Family::<KindLabel, Gauge>::default();
     for finding in findings {
-        found.get_or_create(&KindLabel { kind: finding.kind.name() }).inc();
+        found.get_or_create(&KindLabel { kind: finding.kind.name().to_owned() }).inc();
     }
     registry.register("findings", "Findings at present, by kind", found);
 

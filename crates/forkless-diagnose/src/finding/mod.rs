@@ -27,58 +27,60 @@ use crate::reach::{Everywhere, Obstacle, Reach};
 use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::stack::{Frame, NoLine, frames_of_linked_c_library};
 
-/// The kinds of findings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FindingKind {
-    /// The page tables are copied only to be thrown away by an exec.
-    FullForkThenExec,
-    /// An intended fork (a snapshot, a worker) copies more page-table entries than necessary.
-    ForkOfSmallPages,
-    /// A shell is started for a line that does not need one.
-    NeedlessShell,
-    /// rt_sigprocmask calls that change nothing.
-    NeedlessSignalMask,
-    /// /etc/localtime is looked at again and again.
-    LocaltimeLookups,
-    /// Descriptors that nobody opened are closed one by one.
-    CloseLoop,
-    /// Programs are searched along PATH by failing execs.
-    PathSearch,
-    /// A program that does not exist is executed again and again.
-    MissingProgram,
-    /// Execs fail because the file is still open for writing.
-    TextFileBusy,
-    /// A system call that takes a large share of a process's time and always returns the same.
-    ConstantSystemCall,
-    /// Buffered writes of parts of blocks to a device, which make the kernel read.
-    PartialBlockWrites,
-    /// A script, xargs, find or make starts many short programs, one by one.
-    StartStorm,
-    /// The kernel refuses to create processes or threads: a limit was reached.
-    ForkRefused,
-    /// An event loop's thread creates processes itself, or waits for them.
-    LoopBlocked,
-    /// Other threads of a process wait while it forks.
-    Bystanders,
-    /// Forked workers make pages private that they could share.
-    CowErosion,
+/// Declares the kinds with the name that each has in JSON and in metrics.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// The kinds of findings.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+        #[non_exhaustive]
+        pub enum FindingKind {
+            $($(#[$doc])* #[serde(rename = $name)] $kind,)*
+        }
+
+        impl FindingKind {
+            /// The name it has in JSON and in metrics.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl FindingKind {
-    /// The name it has in JSON and in metrics.
-    pub(crate) fn name(self) -> String {
-        // The variants' names in snake case, as serde writes them.
-        let mut name = String::new();
-        for (at, letter) in format!("{self:?}").char_indices() {
-            if at > 0 && letter.is_ascii_uppercase() {
-                name.push('_');
-            }
-            name.push(letter.to_ascii_lowercase());
-        }
-        name
-    }
+kinds! {
+    /// The page tables are copied only to be thrown away by an exec.
+    FullForkThenExec = "full_fork_then_exec",
+    /// An intended fork (a snapshot, a worker) copies more page-table entries than necessary.
+    ForkOfSmallPages = "fork_of_small_pages",
+    /// A shell is started for a line that does not need one.
+    NeedlessShell = "needless_shell",
+    /// rt_sigprocmask calls that change nothing.
+    NeedlessSignalMask = "needless_signal_mask",
+    /// /etc/localtime is looked at again and again.
+    LocaltimeLookups = "localtime_lookups",
+    /// Descriptors that nobody opened are closed one by one.
+    CloseLoop = "close_loop",
+    /// Programs are searched along PATH by failing execs.
+    PathSearch = "path_search",
+    /// A program that does not exist is executed again and again.
+    MissingProgram = "missing_program",
+    /// Execs fail because the file is still open for writing.
+    TextFileBusy = "text_file_busy",
+    /// A system call that takes a large share of a process's time and always returns the same.
+    ConstantSystemCall = "constant_system_call",
+    /// Buffered writes of parts of blocks to a device, which make the kernel read.
+    PartialBlockWrites = "partial_block_writes",
+    /// A script, xargs, find or make starts many short programs, one by one.
+    StartStorm = "start_storm",
+    /// The kernel refuses to create processes or threads: a limit was reached.
+    ForkRefused = "fork_refused",
+    /// An event loop's thread creates processes itself, or waits for them.
+    LoopBlocked = "loop_blocked",
+    /// Other threads of a process wait while it forks.
+    Bystanders = "bystanders",
+    /// Forked workers make pages private that they could share.
+    CowErosion = "cow_erosion",
 }
 
 /// The cost of a finding, summed over the watch. `None` is a part that was neither measured nor
