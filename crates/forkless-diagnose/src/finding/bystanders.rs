@@ -116,6 +116,8 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             treatment,
             program: Some(context.program(programs, exe)),
         }),
+        // The sum was looked at above.
+        counts_at_any_cost: true,
         ..context.finding(FindingKind::Bystanders, process, programs, forks, saving_each)
     })
 }

@@ -216,6 +216,8 @@ fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u
         evidence: facts,
         reason: "A forked worker shares the memory of its parent until one of them writes to it: each first write copies a page.".to_owned(),
         explanation: advice(&process, *writer).to_owned(),
+        // Its cost is memory more than time.
+        counts_at_any_cost: true,
         ..context.finding(FindingKind::CowErosion, &process, &[creator], count, saving_each)
     })
 }

@@ -46,6 +46,8 @@ struct Text {
     reason: &'static str,
     explanation: &'static str,
     check: FollowUp,
+    /// A program that cannot be executed is more than its cost.
+    is_failure: bool,
 }
 
 fn finding(
@@ -66,6 +68,7 @@ fn finding(
         reason: text.reason.to_owned(),
         explanation: text.explanation.to_owned(),
         check: text.check,
+        counts_at_any_cost: text.is_failure,
         ..context.finding(kind, process, programs, count, saving_each)
     }
 }
@@ -107,6 +110,7 @@ fn path_search(
             "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH"
         },
         check: FollowUp::Log { pid: super::living(programs) },
+        is_failure: false,
     };
     Some(finding(context, FindingKind::PathSearch, process, programs, count, each, text))
 }
@@ -128,6 +132,7 @@ fn missing(
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
         check: about_file("ls -l", &path, programs),
+        is_failure: true,
     };
     // The whole creation is wasted.
     let each = context.model.spawn.plus(context.model.failed_exec);
@@ -155,6 +160,7 @@ fn busy(
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
         explanation: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",
         check: about_file("fuser -v", &path, programs),
+        is_failure: true,
     };
     Some(finding(
         context,
@@ -165,4 +171,28 @@ fn busy(
         context.model.failed_exec,
         text,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::Collected;
+    use crate::finding::look;
+    use crate::model::CostModel;
+
+    /// A search along PATH is told by its cost, a failure from the first on.
+    #[test]
+    fn a_failure_counts_whatever_it_costs() {
+        let mut failed =
+            FailedExecs { searched: 9, searching_creations: 3, busy: 1, ..FailedExecs::default() };
+        (0..MISSING_FROM).for_each(|_| failed.missing_paths.add("/bin/absent"));
+        let mut collected = Collected::new();
+        collected.failed.insert(ProgramKey { pid: 1, image: 0 }, failed);
+        let model = CostModel { failed_exec: Estimate::exact(1e9), ..CostModel::default() };
+        let mut found = look(&collected, &HashMap::new(), &model, find);
+        found.sort_by_key(|finding| finding.kind.name());
+        let counts: Vec<_> =
+            found.iter().map(|finding| (finding.kind.name(), finding.counts_at_any_cost)).collect();
+        assert_eq!(counts, [("missing_program", true), ("path_search", false), ("text_file_busy", true)]);
+    }
 }

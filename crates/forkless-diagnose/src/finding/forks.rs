@@ -607,6 +607,8 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         },
         obstacle: speculated.err(),
         saving_in_caller_ns: Some(in_caller),
+        // `is_worth_a_word` looks at the sum.
+        counts_at_any_cost: true,
         ..context.finding(
             FindingKind::FullForkThenExec,
             &merged.process,
@@ -704,6 +706,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         remedy,
         obstacle,
         saving_in_caller_ns: Some(saving_each),
+        counts_at_any_cost: true,
         ..context.finding(
             FindingKind::ForkOfSmallPages,
             &merged.process,

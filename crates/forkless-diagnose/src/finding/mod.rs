@@ -175,6 +175,10 @@ pub struct Finding {
     /// What shows whether it is gone.
     #[serde(skip)]
     pub check: FollowUp,
+    /// Its finder says so of a failure, and where it looks at the sum of the costs itself, since a
+    /// pause counts, too.
+    #[serde(skip)]
+    pub(crate) counts_at_any_cost: bool,
 }
 
 impl Finding {
@@ -349,6 +353,7 @@ impl Context<'_> {
             saving_in_caller_ns: None,
             saving_share: self.shares(saving_each, count),
             check: diagnose_again(programs),
+            counts_at_any_cost: false,
         }
     }
 
@@ -532,14 +537,10 @@ pub(crate) fn label(name: &ProcessName) -> String {
 }
 
 /// Whether it costs too little, whatever its share: a command of 2 ms had one failing exec of 14 us
-/// as a finding. Failures are none, nor is private memory. The finders of forks and of threads that
-/// wait look at the sum themselves, since a pause counts by itself.
+/// as a finding.
 fn is_trifle(context: &Context<'_>, finding: &Finding) -> bool {
-    use FindingKind as Kind;
     let total = finding.cost.cpu_share * context.window_ns;
-    let of_failure = matches!(finding.kind, Kind::ForkRefused | Kind::MissingProgram | Kind::TextFileBusy);
-    let of_pause = matches!(finding.kind, Kind::FullForkThenExec | Kind::ForkOfSmallPages | Kind::Bystanders);
-    !of_failure && !of_pause && finding.kind != Kind::CowErosion && total < context.thresholds.total_ns
+    !finding.counts_at_any_cost && total < context.thresholds.total_ns
 }
 
 /// All findings: refused creations first, then the largest saving.
@@ -579,19 +580,22 @@ mod tests {
         let (collected, groups) = (Collected::new(), HashMap::new());
         look(&collected, &groups, &CostModel::default(), |context| {
             let program = ProgramKey { pid: 1, image: 0 };
-            let costs = |kind, ns: f64| Finding {
+            let costs = |ns: f64| Finding {
                 cost: Cost { cpu_share: context.share(ns), ..Cost::default() },
-                ..context.finding(kind, &ProcessName::default(), &[program], 1, Estimate::default())
+                ..context.finding(
+                    FindingKind::PathSearch,
+                    &ProcessName::default(),
+                    &[program],
+                    1,
+                    Estimate::default(),
+                )
             };
-            let is = |context: &Context<'_>, kind, ns| is_trifle(context, &costs(kind, ns));
-            assert!(is(context, FindingKind::PathSearch, 9.9e6));
-            assert!(!is(context, FindingKind::PathSearch, 10.1e6));
-            // These count from the first on.
-            assert!(
-                !is(context, FindingKind::ForkRefused, 1e3) && !is(context, FindingKind::CowErosion, 1e3)
-            );
+            let is = |context: &Context<'_>, ns| is_trifle(context, &costs(ns));
+            assert!(is(context, 9.9e6));
+            assert!(!is(context, 10.1e6));
+            assert!(!is_trifle(context, &Finding { counts_at_any_cost: true, ..costs(1e3) }));
             let all = Context { thresholds: Thresholds::of(0.0), ..*context };
-            assert!(!is(&all, FindingKind::PathSearch, 1.0));
+            assert!(!is(&all, 1.0));
         });
     }
 }

@@ -153,6 +153,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
         explanation,
         remedy,
         check,
+        counts_at_any_cost: true,
         ..context.finding(FindingKind::ForkRefused, process, programs, count, each)
     }
 }
