@@ -237,40 +237,35 @@ pub(crate) struct RawTotals {
     pub(crate) stacks_skipped: u64,
 }
 
-// SAFETY: repr(C), integers and byte arrays only, no implicit padding (the C side pads explicitly).
-unsafe impl aya::Pod for RawSite {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawCreation {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawReturnKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawReturnAt {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawAfterFork {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawCallKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawCall {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawBlockReads {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawTotals {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawStackHead {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawProgram {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawErosionKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawEroded {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawRefusalKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawRefusals {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawRefused {}
-// SAFETY: as above.
-unsafe impl aya::Pod for RawCaller {}
+macro_rules! pods {
+    ($($record:ident,)*) => {
+        $(
+            // SAFETY: repr(C), integers and byte arrays only, no implicit padding (the C side pads
+            // explicitly), so that every bit pattern is one.
+            unsafe impl aya::Pod for $record {}
+        )*
+    };
+}
+
+pods! {
+    RawSite,
+    RawCreation,
+    RawReturnKey,
+    RawReturnAt,
+    RawAfterFork,
+    RawCallKey,
+    RawCall,
+    RawBlockReads,
+    RawTotals,
+    RawStackHead,
+    RawProgram,
+    RawErosionKey,
+    RawEroded,
+    RawRefusalKey,
+    RawRefusals,
+    RawRefused,
+    RawCaller,
+}
 
 /// The kinds of ring records, and their lengths.
 #[cfg(any(fuzzing, test))]
