@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forkless_diagnose::{ForkProbe, PageKinds, RepairOptions, RepairReport, probe_fork, repair};
 
-use super::diagnose::{bytes, duration};
+use super::diagnose::{bytes, duration, duration_ns};
 use crate::args;
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
@@ -154,7 +154,12 @@ fn print(out: &mut impl std::io::Write, args: &Args, output: &Output<'_>) -> std
     if let (Some(before), Some(after)) = (&output.fork_before, &output.fork_after) {
         let show = |p: &ForkProbe| {
             let note = if p.scale < 1.0 { " (extrapolated)" } else { "" };
-            format!("{} ({} to {}){note}", ns(p.fork.mid), ns(p.fork.low), ns(p.fork.high))
+            format!(
+                "{} ({} to {}){note}",
+                duration_ns(p.fork.mid),
+                duration_ns(p.fork.low),
+                duration_ns(p.fork.high)
+            )
         };
         writeln!(out, "   fork     of this shape before: {}", show(before))?;
         writeln!(out, "            of this shape after:  {}", show(after))?;
@@ -163,8 +168,4 @@ fn print(out: &mut impl std::io::Write, args: &Args, output: &Output<'_>) -> std
         writeln!(out, "   PARTIAL  stopped: {why}")?;
     }
     Ok(())
-}
-
-fn ns(value: f64) -> String {
-    duration(value.max(0.0) as u64)
 }

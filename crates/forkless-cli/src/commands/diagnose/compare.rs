@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::duration;
+use super::duration_ns;
 use super::json::SCHEMA;
 use crate::exit::{Exit, Usage};
 use crate::terminal;
@@ -475,7 +475,7 @@ fn print(args: &Args, reports: [&Report; 2], comparison: &Comparison) -> String 
     lines.push(format!("{}: all starts of processes", starts.change.verdict.words()));
     lines.extend(facts(&starts.change, comparison.whole_runs));
     if let [Some(before), Some(after)] = starts.cost_ns {
-        let (before, after) = (time(before), time(after));
+        let (before, after) = (duration_ns(before), duration_ns(after));
         lines.push(format!("   in all   {before} -> {after} (sums of one watch each: no interval)"));
     }
     for finding in &comparison.findings {
@@ -507,7 +507,9 @@ fn facts(change: &Change, whole_runs: bool) -> Vec<String> {
     let rates = change.per_second.map(|rate| rate.map(|rate| format!("{rate:.1} a second")));
     let [before, after] = if whole_runs || rates.iter().all(Option::is_none) { counts } else { rates };
     facts.push(format!("   times    {}", pair(before, after)));
-    let shown = |side: Interval| format!("{} ({} to {})", time(side.mid), time(side.low), time(side.high));
+    let shown = |side: Interval| {
+        format!("{} ({} to {})", duration_ns(side.mid), duration_ns(side.low), duration_ns(side.high))
+    };
     let [before, after] = change.each_ns.map(|each| each.map(shown));
     let ratio = change
         .ratio
@@ -519,10 +521,6 @@ fn facts(change: &Change, whole_runs: bool) -> Vec<String> {
         change.cpu_share.map(|share| share.map(|share| format!("{:.2} % of a CPU", share * 100.0)));
     facts.push(format!("   cost     {}", pair(before, after)));
     facts
-}
-
-fn time(ns: f64) -> String {
-    duration(ns.max(0.0) as u64)
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {

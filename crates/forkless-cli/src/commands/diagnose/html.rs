@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
+use forkless_diagnose::{DiagnosisReport, Finding};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::pictures::pictures;
-use super::{EndReason, duration, remedy, text};
+use super::{EndReason, duration_ns, remedy, text};
 use crate::terminal;
 
 const STYLE: &str = include_str!("html/style.css");
@@ -50,14 +50,13 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
 }
 
 fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
-    let ns = |ns: f64| duration(ns.max(0.0) as u64);
     let mut entries = vec![
         (
             "saves",
             format!(
                 "{} each time, {} of a CPU",
-                range(f.saving_each_ns, ns),
-                range(f.saving_share, |s| format!("{:.2} %", s * 100.0))
+                text::range(f.saving_each_ns, duration_ns),
+                text::range(f.saving_share, |s| format!("{:.2} %", s * 100.0))
             ),
         ),
         ("where", text::at(f)),
@@ -80,11 +79,4 @@ fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
             }
         }
     }
-}
-
-fn range(estimate: Estimate, show: impl Fn(f64) -> String) -> String {
-    if !estimate.has_interval() {
-        return show(estimate.mid);
-    }
-    format!("{} ({} to {})", show(estimate.mid), show(estimate.low), show(estimate.high))
 }

@@ -55,7 +55,7 @@ fn picture(report: &DiagnosisReport, rows: usize, columns: usize) -> Vec<String>
         lines.push(format!(
             "{:8.2} %  {:>10}  {:8.1}  {}",
             finding.saving_share.mid * 100.0,
-            super::duration(finding.saving_each_ns.mid.max(0.0) as u64),
+            super::duration_ns(finding.saving_each_ns.mid),
             finding.per_second,
             finding.title
         ));

@@ -185,6 +185,11 @@ pub(in crate::commands) fn duration(ns: u64) -> String {
     }
 }
 
+/// The same of a measured or priced time, which may be below zero.
+pub(in crate::commands) fn duration_ns(ns: f64) -> String {
+    duration(ns.max(0.0) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ mod remedy;
 mod serve;
 mod text;
 
-pub(super) use log::{bytes, duration};
+pub(super) use log::{bytes, duration, duration_ns};
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;

@@ -8,8 +8,8 @@ use forkless_diagnose::{DiagnosisReport, Outcome, SeenCreation, Timeline};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
-use super::duration;
 use super::origins::path;
+use super::{duration, duration_ns};
 
 /// Programs with a lane of their own; the others share one.
 const LANES: usize = 7;
@@ -29,10 +29,6 @@ pub(super) fn pictures(report: &DiagnosisReport) -> Markup {
         (timeline(report))
         (flame(report))
     }
-}
-
-fn time(ns: f64) -> String {
-    duration(ns.max(0.0) as u64)
 }
 
 fn outcome(outcome: Outcome) -> &'static str {
@@ -75,10 +71,10 @@ fn timeline(report: &DiagnosisReport) -> Markup {
                         tr { th { "after" } th { "program" } th { "what" } th { "cost" } }
                         @for one in costliest {
                             tr {
-                                td.number { (time(one.at_ns as f64)) }
+                                td.number { (duration(one.at_ns)) }
                                 td { (one.program) " (" (one.caller) ")" }
                                 td { (outcome(one.outcome)) " -> " (one.child) " " (one.started.as_deref().unwrap_or("")) }
-                                td.number { (time(one.cost_ns)) }
+                                td.number { (duration_ns(one.cost_ns)) }
                             }
                         }
                     }
@@ -103,8 +99,8 @@ fn overview(report: &DiagnosisReport) -> Markup {
     let label = format!(
         "All creations in {:.2} s; the highest column has {} of cost in {}",
         report.window_ns as f64 / 1e9,
-        time(most),
-        time(width)
+        duration_ns(most),
+        duration_ns(width)
     );
     html! {
         svg.all viewBox=(format!("0 0 {all:.2} {HEIGHT}")) preserveAspectRatio="none" role="img" aria-label=(label) {
@@ -232,7 +228,7 @@ fn flame(report: &DiagnosisReport) -> Markup {
     let depth = boxes.iter().map(|placed| placed.depth).max().unwrap_or(0) + 1;
     html! {
         section {
-            h2 { "Where from: " (time(root.cost_ns)) " of creations and their execs" }
+            h2 { "Where from: " (duration_ns(root.cost_ns)) " of creations and their execs" }
             div.tools.needs-script {
                 input #search type="search" placeholder="Search" aria-label="Search in the flame graph";
                 button #unzoom type="button" { "All" }
@@ -291,7 +287,7 @@ fn flame_box(index: usize, placed: &Placed, whole: f64) -> Markup {
         hue(name)
     );
     let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-    let title = format!("{name}: {}, {:.1} %, {times}", time(*cost_ns), cost_ns / whole * 100.0);
+    let title = format!("{name}: {}, {:.1} %, {times}", duration_ns(*cost_ns), cost_ns / whole * 100.0);
     let tab = if index == 0 { "0" } else { "-1" };
     html! {
         button type="button" tabindex=(tab) style=(style) title=(title) data-d=(depth)

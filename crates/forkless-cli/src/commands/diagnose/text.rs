@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use forkless_diagnose::{Cost, DiagnosisReport, Estimate, Finding, LineShare, Tier};
 
-use super::{EndReason, remedy};
+use super::{EndReason, duration, duration_ns, remedy};
 use crate::terminal::{self, in_line};
 
 /// Frames to print. Stacks are long, and the frames near the call matter.
@@ -73,7 +73,7 @@ pub(super) fn counts(report: &DiagnosisReport) -> String {
     let threads = report.totals.threads.map(|threads| format!(", {threads} threads")).unwrap_or_default();
     // A command may be over at once.
     let window = match report.window_ns {
-        short @ ..1_000_000_000 => time(short as f64),
+        short @ ..1_000_000_000 => duration(short),
         long => format!("{:.1} s", long as f64 / 1e9),
     };
     format!(
@@ -93,7 +93,7 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
     const NAMED: usize = 3;
     let starts = &report.starts;
     let is_least = report.tier == Tier::Procfs || report.totals.lost() > 0;
-    let cost = format!("some {} in all, {} of a CPU", time(starts.cost_ns), percent(starts.cpu_share));
+    let cost = format!("some {} in all, {} of a CPU", duration_ns(starts.cost_ns), percent(starts.cpu_share));
     let without = match starts.without_program {
         0 => String::new(),
         1 => "1 process ran no program of its own".to_owned(),
@@ -154,8 +154,8 @@ fn print_finding(
     writeln!(
         out,
         "   saves    {} each time{}; {} of a CPU",
-        range(f.saving_each_ns, time),
-        in_caller.map(|part| format!(", {} of it in the caller", time(part.mid))).unwrap_or_default(),
+        range(f.saving_each_ns, duration_ns),
+        in_caller.map(|part| format!(", {} of it in the caller", duration_ns(part.mid))).unwrap_or_default(),
         range(f.saving_share, percent)
     )
 }
@@ -240,11 +240,11 @@ fn parts(cost: Cost) -> String {
         (cost.others_ns, "in other threads of the caller"),
     ];
     let known: Vec<String> =
-        parts.iter().filter_map(|(ns, whose)| Some(format!("{} {whose}", time((*ns)?)))).collect();
+        parts.iter().filter_map(|(ns, whose)| Some(format!("{} {whose}", duration_ns((*ns)?)))).collect();
     if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
 }
 
-fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
+pub(super) fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
     if !estimate.has_interval() {
         return show(estimate.mid);
     }
@@ -253,10 +253,6 @@ fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
-}
-
-fn time(ns: f64) -> String {
-    super::log::duration(ns.max(0.0) as u64)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use forkless_diagnose::{Alternative, Estimate, ForecastError, ForkForecast, probe_repair};
 use serde::Serialize;
 
-use crate::commands::diagnose::{bytes, duration};
+use crate::commands::diagnose::{bytes, duration_ns};
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal::{self, in_line};
 
@@ -54,9 +54,9 @@ fn text(forecast: &ForkForecast) -> String {
     let _ = writeln!(
         text,
         "A fork of this process costs about {} now ({} to {}).",
-        time(now.mid),
-        time(now.low),
-        time(now.high)
+        duration_ns(now.mid),
+        duration_ns(now.low),
+        duration_ns(now.high)
     );
     let line = forecast.program.line("forkless run -- ");
     alternative(&mut text, "under run", &forecast.under_run, "if it only leads to an exec", &line);
@@ -70,12 +70,8 @@ fn text(forecast: &ForkForecast) -> String {
 fn alternative(text: &mut String, name: &str, found: &Alternative, when: &str, command: &str) {
     let Alternative { cost, why_not } = found;
     let said = match (cost, why_not) {
-        (Some(Estimate { mid, .. }), _) => format!("about {}, {when}: {command}", time(*mid)),
+        (Some(Estimate { mid, .. }), _) => format!("about {}, {when}: {command}", duration_ns(*mid)),
         (None, why) => format!("no change: {}", why.as_deref().unwrap_or("not known")),
     };
     let _ = writeln!(text, "   {name:11} {}", in_line(&said));
-}
-
-fn time(ns: f64) -> String {
-    duration(ns.max(0.0) as u64)
 }
