@@ -102,13 +102,6 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(19)?.parse().ok()
 }
 
-/// A process's number as the process knows it: in a container it is another.
-pub(crate) fn own_number(pid: u32) -> Option<u32> {
-    let status = read(&format!("/proc/{pid}/status"))?;
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_whitespace().next_back()?.parse().ok()
-}
-
 /// Whether a process exists and is no zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     stat_fields(pid)

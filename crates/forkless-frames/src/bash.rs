@@ -51,7 +51,7 @@ impl Bash {
         // In a function bash takes `line_number` back before it waits for the command. The other
         // one keeps the line of the last command. In fork, and while bash reads what a command
         // substitution prints, only the first is right.
-        let waits = process.system_call(tid).is_some_and(|number| WAITS.contains(&number));
+        let waits = process.call(tid).is_some_and(|call| WAITS.contains(&call.number));
         let line_number = self.last_line_number.filter(|_| waits).unwrap_or(self.line_number);
         let line = memory.i32(line_number)?;
         let arrays = self.arrays(memory)?;

@@ -30,6 +30,7 @@ mod ruby;
 use std::time::Duration;
 
 pub use error::Why;
+pub use process::{ThreadCall, own_number};
 
 use crate::memory::Memory;
 use crate::process::Process;
@@ -190,7 +191,7 @@ impl Reader {
             Runtime::Node(node) => node.frames(process, memory, tid, limit),
             Runtime::Perl(perl) => perl.frames(process, memory, tid, limit),
             Runtime::Php(php) => php.frames(memory, limit),
-            Runtime::Python(python) => python.frames(process, memory, tid, limit),
+            Runtime::Python(python) => python.frames(memory, tid, limit),
             Runtime::Ruby(ruby) => ruby.frames(process, memory, tid, limit),
             Runtime::Unknown(_, why) => Err(why.clone()),
         }?;

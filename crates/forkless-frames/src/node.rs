@@ -105,7 +105,7 @@ impl Node {
         tid: u32,
         limit: usize,
     ) -> Result<Vec<Frame>, Why> {
-        let pointer = process.stack_pointer(tid).ok_or(Why::Changing)?;
+        let pointer = process.call(tid).map(|call| call.stack_pointer).ok_or(Why::Changing)?;
         self.frames_on(&Stack::read(process, memory, pointer)?, memory, limit)
     }
 

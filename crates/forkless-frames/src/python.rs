@@ -6,7 +6,7 @@
 
 use crate::image::Image;
 use crate::memory::{LONGEST_NAME, Memory, text};
-use crate::process::Process;
+use crate::process::{Process, own_number};
 use crate::python_lines::{Table, line_at};
 use crate::{Frame, Language, Why};
 
@@ -125,15 +125,9 @@ impl Python {
         Some(layout.map(|layout| Self { runtime, layout }))
     }
 
-    pub(crate) fn frames(
-        &self,
-        process: &Process,
-        memory: &Memory,
-        tid: u32,
-        limit: usize,
-    ) -> Result<Vec<Frame>, Why> {
+    pub(crate) fn frames(&self, memory: &Memory, tid: u32, limit: usize) -> Result<Vec<Frame>, Why> {
         let layout = &self.layout;
-        let thread = self.thread(memory, process.own_number(tid))?;
+        let thread = self.thread(memory, own_number(tid).unwrap_or(tid))?;
         let mut frame = memory.pointer(thread + layout.thread_frame)?;
         if let Some(offset) = layout.cframe_frame {
             frame = memory.pointer(frame.wrapping_add(offset))?;
@@ -340,9 +334,9 @@ mod tests {
     fn a_process_that_lies_gets_an_answer() {
         crate::lies::tell(|process, memory, lies| {
             for layout in [UP_TO_3_9, IN_3_10, IN_3_11] {
-                drop(Python { runtime: lies.start, layout }.frames(process, memory, process.pid, 48));
+                drop(Python { runtime: lies.start, layout }.frames(memory, process.pid, 48));
             }
-            Python { runtime: lies.start, layout: IN_3_12 }.frames(process, memory, process.pid, 48)
+            Python { runtime: lies.start, layout: IN_3_12 }.frames(memory, process.pid, 48)
         });
     }
 

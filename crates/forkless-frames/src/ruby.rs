@@ -99,7 +99,7 @@ impl Ruby {
         tid: u32,
         limit: usize,
     ) -> Result<Vec<Frame>, Why> {
-        let context = self.context(memory, process.stack_pointer(tid))?;
+        let context = self.context(memory, process.call(tid).map(|call| call.stack_pointer))?;
         let stack = memory.pointer(context)?;
         let size = memory.pointer(context.wrapping_add(8))?;
         let mut at = memory.pointer(context.wrapping_add(16))?;

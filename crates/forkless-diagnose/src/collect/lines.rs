@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use forkless_frames::{Language, Limits, Reader};
+use forkless_frames::{Language, Limits, Reader, ThreadCall, own_number};
 
 use super::origins::OriginKey;
 use super::stood::Stood;
@@ -325,14 +325,14 @@ fn read_while_it_waits(
     pid: u32,
     thread: u32,
 ) -> Result<Vec<forkless_frames::Frame>, String> {
-    let sleeps = |call: &Call| match reader.language() {
+    let sleeps = |call: &ThreadCall| match reader.language() {
         // make_child() of bash; pp_system() and my_popen() of Perl.
         Language::Bash | Language::Perl => call.number == libc::SYS_clock_nanosleep,
         // handle_fork_error() of Ruby.
         Language::Ruby => [libc::SYS_ppoll, libc::SYS_futex].contains(&call.number),
         _ => false,
     };
-    let sleep = || Call::of(pid, thread).filter(sleeps);
+    let sleep = || call_of(pid, thread).filter(sleeps);
     let before = (0..LOOKS).take_while(|_| procfs::runs(pid)).find_map(|look| {
         if look > 0 {
             thread::sleep(BETWEEN_LOOKS);
@@ -355,7 +355,7 @@ fn thread_of(pid: u32, stack_pointer: u64) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.take(MAX_THREADS);
     let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
     let distances = tids.filter_map(|tid| {
-        let pointer = Call::of(pid, tid)?.stack_pointer;
+        let pointer = call_of(pid, tid)?.stack_pointer;
         Some((pointer.abs_diff(stack_pointer), tid))
     });
     let (distance, tid) = distances.min()?;
@@ -363,31 +363,14 @@ fn thread_of(pid: u32, stack_pointer: u64) -> Option<u32> {
 }
 
 /// The system call that a thread is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Call {
-    number: i64,
-    arguments: [u64; 2],
-    stack_pointer: u64,
-}
-
-impl Call {
-    fn of(pid: u32, tid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
-    }
-
-    /// "running", or: number, six arguments, stack pointer, program counter.
-    fn parse(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let value = |at: usize| u64::from_str_radix(words.get(at)?.strip_prefix("0x")?, 16).ok();
-        let number = words.first()?.parse().ok()?;
-        Some(Self { number, arguments: [value(1)?, value(2)?], stack_pointer: value(7)? })
-    }
+fn call_of(pid: u32, tid: u32) -> Option<ThreadCall> {
+    ThreadCall::of(pid, tid).ok()?.filter(|call| call.number >= 0)
 }
 
 /// A thread that is in a system call, and its youngest child.
 #[derive(Debug, PartialEq, Eq)]
 struct Wait {
-    call: Call,
+    call: ThreadCall,
     child: u32,
 }
 
@@ -405,7 +388,7 @@ impl Wait {
     }
 
     fn now(pid: u32, tid: u32) -> Option<Self> {
-        let call = Call::of(pid, tid).filter(|call| !creates(call.number))?;
+        let call = call_of(pid, tid).filter(|call| !creates(call.number))?;
         // In the order of their creation.
         let children = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok()?;
         Some(Self { call, child: children.split_whitespace().next_back()?.parse().ok()? })
@@ -415,8 +398,7 @@ impl Wait {
     fn is_for_its_child(&self, frames: &[forkless_frames::Frame]) -> bool {
         let [first, second] = self.call.arguments;
         // As the caller counts, in its container.
-        let is_child =
-            |number: u64| procfs::own_number(self.child).is_some_and(|own| u64::from(own) == number);
+        let is_child = |number: u64| own_number(self.child).is_some_and(|own| u64::from(own) == number);
         match self.call.number {
             libc::SYS_wait4 => first as i32 <= 0 || is_child(first),
             libc::SYS_waitid => first != u64::from(libc::P_PID) || is_child(second),
@@ -502,25 +484,16 @@ mod tests {
 
     #[test]
     fn a_wait_for_an_older_child_is_another_creations() {
-        let call = |number, first| Call { number, arguments: [first, 0], stack_pointer: 0 };
+        let call = |number, first| ThreadCall { number, arguments: [first, 0], stack_pointer: 0 };
         let own = std::process::id();
         let waits = |call| Wait { call, child: own }.is_for_its_child(&[frame("start", "/srv/app.py")]);
         assert!(waits(call(libc::SYS_wait4, u64::from(u32::MAX))));
-        assert!(waits(call(libc::SYS_wait4, u64::from(procfs::own_number(own).expect("we are there")))));
+        assert!(waits(call(libc::SYS_wait4, u64::from(own_number(own).expect("we are there")))));
         assert!(!waits(call(libc::SYS_wait4, 1)));
         assert!(!waits(call(libc::SYS_read, 1)), "Python reads anything");
         let in_subprocess = [frame("wait", "/usr/lib/python3.11/subprocess.py")];
         let wait = Wait { call: call(libc::SYS_read, 1), child: own };
         assert!(wait.is_for_its_child(&in_subprocess));
-    }
-
-    #[test]
-    fn a_system_calls_line_has_arguments_and_a_stack_pointer() {
-        let line = "61 0xffffffff 0x7ffd10 0x0 0x0 0x8 0x40 0x7ffcff 0x7f45\n";
-        let call = Call { number: 61, arguments: [0xffff_ffff, 0x7f_fd10], stack_pointer: 0x7f_fcff };
-        assert_eq!(Call::parse(line), Some(call));
-        assert_eq!(Call::parse("running\n"), None);
-        assert_eq!(Call::parse("-1 0x7ffd 0x7f\n"), None);
     }
 
     /// The child may end before its caller's lines are read, or after.

@@ -9,6 +9,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::time::{Duration, Instant};
 
+use forkless_frames::ThreadCall;
+
 use super::Outcome;
 use super::bounded::{TopNames, forget_the_least};
 use super::lines::{Ended, Read};
@@ -219,8 +221,8 @@ impl Thread {
         }
         let pid = program.pid;
         if !self.waits_in_epoll {
-            let Some(call) = call_of(pid, tid) else { return self.give_up() };
-            self.waits_in_epoll = call.parse::<i64>().is_ok_and(waits_for_events);
+            let Ok(call) = ThreadCall::of(pid, tid) else { return self.give_up() };
+            self.waits_in_epoll = call.is_some_and(|call| waits_for_events(call.number));
         }
         let is_due = self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) && descriptors.is_due();
         if self.waits_in_epoll && !self.serves && is_due {
@@ -312,13 +314,6 @@ impl Loops {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Place, &Blocked)> {
         self.threads.values().filter(|thread| thread.is_loop()).flat_map(|thread| &thread.places)
     }
-}
-
-/// The number of the system call that a thread waits in, or `running`. `None` if the thread is gone
-/// or may not be asked.
-fn call_of(pid: u32, tid: u32) -> Option<String> {
-    let text = procfs::read(&format!("/proc/{pid}/task/{tid}/syscall"))?;
-    text.split_whitespace().next().map(str::to_owned)
 }
 
 /// Whether an epoll of the process watches a socket that others can reach. A script that only runs

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::debug_file::{self, Root};
-use crate::procfs;
 
 /// The map of a process, which may be gone when it is read.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl PerfMap {
     /// Where the map of a process would be. `None` if the process is gone.
     pub(super) fn of(pid: u32, root: Option<Arc<Root>>) -> Option<Self> {
         let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-        let own_number = procfs::own_number(pid)?;
+        let own_number = forkless_frames::own_number(pid)?;
         Some(Self { pid, own_number, user, root, read: Mutex::default() })
     }
 
