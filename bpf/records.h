@@ -27,7 +27,7 @@ enum {
  * that create nothing. `image` tells the programs apart that the process has been: the
  * address of its arguments, which each exec draws anew.
  */
-struct site {
+struct place {
 	u64 ip;
 	u64 word;
 	u64 image;
@@ -45,7 +45,7 @@ struct return_key {
 /* Where libc's function that makes the call has its return address. The user side finds
  * it by unwinding the first stack. */
 struct return_at {
-	u64 image;    /* as in struct site */
+	u64 image;    /* as in struct place */
 	u64 above_sp; /* bytes */
 	u64 low;      /* the code that it points into */
 	u64 high;
@@ -63,7 +63,7 @@ struct creation {
 	u64 exit_ns;
 	u64 flags;       /* clone flags, exit signal not included */
 	u64 cgroup;      /* the caller's, in the unified hierarchy */
-	struct site site;
+	struct place place;
 	/* the caller's memory at the call, in base pages and bytes */
 	u64 anon_pages;
 	u64 file_pages;
@@ -108,7 +108,7 @@ struct creation {
 struct stack {
 	u32 kind;
 	u32 bytes;
-	struct site site;
+	struct place place;
 	u64 ns;
 	u64 sp;
 	u64 fp; /* frame pointer */
@@ -144,7 +144,7 @@ struct program {
 
 /* Key of `refusals`: a place whose creations fail with this error. */
 struct refusal_key {
-	struct site site;
+	struct place place;
 	u32 error; /* EAGAIN or ENOMEM */
 	u32 is_thread;
 };
@@ -194,7 +194,7 @@ enum {
 	CLASS_EROSION = 7,  /* stacks only: of a child that made pages private */
 };
 
-/* The number that such a stack has in place of a system call's. Its site's word is the pages that
+/* The number that such a stack has in place of a system call's. Its place's word is the pages that
  * were made private there since the last stack: so many does the stack stand for. */
 #define NR_EROSION 0xfffffffeu
 
@@ -202,7 +202,7 @@ enum {
  * where it was, so the creator's mappings tell what it belongs to. */
 struct erosion_key {
 	u64 ip;
-	u64 image; /* the creator's, as in struct site */
+	u64 image; /* the creator's, as in struct place */
 	u32 tgid;  /* the creator */
 	u32 pad;
 };
@@ -214,7 +214,7 @@ struct eroded {
 
 struct call_key {
 	u64 ip;
-	u64 image; /* as in struct site */
+	u64 image; /* as in struct place */
 	u32 tgid;
 	u16 nr;
 	u16 class;

@@ -45,7 +45,7 @@ enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 /* A creation under way in a thread. With TIMING_COPY only start_ns is set. */
 struct pending {
 	u64 start_ns;
-	struct site site;
+	struct place place;
 	u32 child;
 	u32 pad;
 };
@@ -115,9 +115,9 @@ struct {
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
 	MAP_UINT(max_entries, 8192);
-	MAP_TYPE(key, struct site);
+	MAP_TYPE(key, struct place);
 	MAP_TYPE(value, u64);
-} sites SEC(".maps");
+} places SEC(".maps");
 
 /* Written by the user side. */
 struct {
@@ -281,14 +281,14 @@ INLINE int has_room(u32 rate, u64 now)
 
 /* Not inlined: it is called from several programs and is the largest part of each. Returns whether
  * the rate had no room. */
-static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 fp, u64 lr, u32 class)
+static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64 fp, u64 lr, u32 class)
 {
 	u32 rate = class == CLASS_CREATION ? RATE_CREATIONS : class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS;
 	u64 now = bpf_ktime_get_ns();
 	struct stack *s;
 	u32 at;
 
-	if (!site)
+	if (!place)
 		return 0;
 	if (!has_room(rate, now)) {
 		/* eroded() asks again at each page: that would be counted thousands of times. */
@@ -302,7 +302,7 @@ static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 f
 		return 0;
 	}
 	s->kind = KIND_STACK;
-	s->site = *site;
+	s->place = *place;
 	s->ns = now;
 	s->sp = sp;
 	s->fp = fp;
@@ -353,7 +353,7 @@ static __attribute__((noinline)) int send_caller(u64 count, u64 sp)
 	return 0;
 }
 
-/* See struct site. 48 words cover the frames of every libc's fork and vfork seen. */
+/* See struct place. 48 words cover the frames of every libc's fork and vfork seen. */
 INLINE u64 first_code_word(struct task_struct *task, u64 sp)
 {
 	struct mm_struct *mm = task->mm;
@@ -377,7 +377,7 @@ INLINE u64 first_code_word(struct task_struct *task, u64 sp)
 	return 0;
 }
 
-/* See struct site. */
+/* See struct place. */
 INLINE u64 word_of_caller(struct task_struct *task, u64 ip, u64 sp)
 {
 	struct mm_struct *mm = task->mm;
@@ -393,9 +393,9 @@ INLINE u64 word_of_caller(struct task_struct *task, u64 ip, u64 sp)
 	return first_code_word(task, sp);
 }
 
-INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
+INLINE void note_place(struct place *place, u64 sp, u64 fp, u64 lr)
 {
-	u64 *seen = bpf_map_lookup_elem(&sites, site);
+	u64 *seen = bpf_map_lookup_elem(&places, place);
 	u64 count = 1;
 	int skipped = 0;
 
@@ -406,12 +406,12 @@ INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 	send_caller(count, sp);
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
-		skipped = send_stack(site, sp, fp, lr, CLASS_CREATION);
+		skipped = send_stack(place, sp, fp, lr, CLASS_CREATION);
 	/* Without room for its stack the call is not counted, and the next one is in its place:
 	 * beside many short programs a place would have no stack until its count has doubled. */
 	count -= skipped;
 	if (!seen)
-		bpf_map_update_elem(&sites, site, &count, UPDATE_ANY);
+		bpf_map_update_elem(&places, place, &count, UPDATE_ANY);
 	else if (skipped)
 		__sync_fetch_and_sub(seen, 1);
 }
@@ -480,19 +480,19 @@ static __attribute__((noinline)) int tell_program(void)
 	return 0;
 }
 
-/* Notes the system call and call site that the thread came from; samples its stack. */
-INLINE void site_of_caller(struct site *site, struct task_struct *task)
+/* Notes the system call and place that the thread came from; samples its stack. */
+INLINE void place_of_caller(struct place *place, struct task_struct *task)
 {
 	struct pt_regs *regs = bpf_task_pt_regs(task);
 	struct mm_struct *mm = task->mm;
 	u64 sp = sp_of(regs);
 
-	site->image = mm ? mm->arg_start : 0;
-	site->tgid = task->tgid;
-	site->nr = nr_of(regs);
-	site->ip = ip_of(regs);
-	site->word = word_of_caller(task, site->ip, sp);
-	note_site(site, sp, fp_of(regs), lr_of(regs));
+	place->image = mm ? mm->arg_start : 0;
+	place->tgid = task->tgid;
+	place->nr = nr_of(regs);
+	place->ip = ip_of(regs);
+	place->word = word_of_caller(task, place->ip, sp);
+	note_place(place, sp, fp_of(regs), lr_of(regs));
 }
 
 INLINE void begin_creation(struct task_struct *task)
@@ -500,7 +500,7 @@ INLINE void begin_creation(struct task_struct *task)
 	struct pending p = {};
 	u32 tid = task->pid;
 
-	site_of_caller(&p.site, task);
+	place_of_caller(&p.place, task);
 	/* Taken last, so that the time leaves out our own work above. */
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
@@ -667,9 +667,9 @@ INLINE u64 flags_of(struct pt_regs *regs)
 	return flags;
 }
 
-/* Not inlined: it is seldom called, and from two programs. `site` and the time are those of
+/* Not inlined: it is seldom called, and from two programs. `place` and the time are those of
  * the call's beginning, if that was seen. */
-static __attribute__((noinline)) int creation_refused(struct site *site, u64 start_ns, u32 error)
+static __attribute__((noinline)) int creation_refused(struct place *place, u64 start_ns, u32 error)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = task->mm;
@@ -682,10 +682,10 @@ static __attribute__((noinline)) int creation_refused(struct site *site, u64 sta
 		return 0;
 	key.error = error;
 	key.is_thread = !!(flags_of(bpf_task_pt_regs(task)) & CLONE_THREAD);
-	if (site)
-		key.site = *site;
+	if (place)
+		key.place = *place;
 	else
-		site_of_caller(&key.site, task);
+		place_of_caller(&key.place, task);
 	note_program(task, mm);
 	sum = bpf_map_lookup_elem(&refusals, &key);
 	if (!sum) {
@@ -734,7 +734,7 @@ INLINE void creation_failed(u32 tid, s64 result)
 	if (is_refusal(result)) {
 		/* With TIMING_COPY the beginning may be another allocation's. */
 		if (timing != TIMING_COPY && p)
-			creation_refused(&p->site, p->start_ns, -result);
+			creation_refused(&p->place, p->start_ns, -result);
 		else
 			creation_refused(0, 0, -result);
 	}
@@ -870,13 +870,13 @@ int on_newtask(u64 *ctx)
 	if (timing != TIMING_COPY && p) {
 		p->child = pid;
 		c->start_ns = p->start_ns;
-		c->site = p->site;
+		c->place = p->place;
 		return 0;
 	}
 	/* Nobody will report the return: there is no program for it, or it was attached
 	 * in the middle of the call. */
 	c->state = STATE_RETURNED;
-	site_of_caller(&c->site, task);
+	place_of_caller(&c->place, task);
 	if (!p)
 		return 0;
 	/* A vfork has no new memory: what is pending is from elsewhere. */
@@ -1022,7 +1022,7 @@ INLINE void count_call(struct blamed who, u32 class, struct pt_regs *regs, s64 r
 		.ip = ip_of(regs), .image = who.image, .tgid = who.tgid, .nr = nr, .class = class
 	};
 	struct call *call = bpf_map_lookup_elem(&calls, &key);
-	struct site site = { .ip = key.ip, .image = who.image, .tgid = who.tgid, .nr = nr };
+	struct place place = { .ip = key.ip, .image = who.image, .tgid = who.tgid, .nr = nr };
 
 	if (!call) {
 		struct call first = { .count = 1, .last = result, .bytes = bytes };
@@ -1058,7 +1058,7 @@ stack:
 	 * was sent at the creation. */
 	if (who.is_current)
 		tell_program();
-	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), class);
+	send_stack(&place, sp_of(regs), fp_of(regs), lr_of(regs), class);
 }
 
 /* Before its exec a child's calls are its creator's doing. */
@@ -1069,8 +1069,8 @@ INLINE struct blamed blamed(struct blamed own)
 
 	if (!c || c->exec_ns)
 		return own;
-	creator.image = c->site.image;
-	creator.tgid = c->site.tgid;
+	creator.image = c->place.image;
+	creator.tgid = c->place.tgid;
 	return creator;
 }
 
@@ -1490,7 +1490,7 @@ INLINE void eroded(u32 tgid)
 	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
 	struct pt_regs *regs;
 	struct erosion_key key = {};
-	struct site site = {};
+	struct place place = {};
 	struct eroded first = { .pages = 1, .next_stack = EROSION_FROM }, *known;
 	u64 pages;
 
@@ -1498,8 +1498,8 @@ INLINE void eroded(u32 tgid)
 		return;
 	regs = bpf_task_pt_regs(bpf_get_current_task_btf());
 	key.ip = ip_of(regs);
-	key.image = c->site.image;
-	key.tgid = c->site.tgid;
+	key.image = c->place.image;
+	key.tgid = c->place.tgid;
 	known = bpf_map_lookup_elem(&erosion, &key);
 	if (!known) {
 		bpf_map_update_elem(&erosion, &key, &first, UPDATE_ANY);
@@ -1508,14 +1508,14 @@ INLINE void eroded(u32 tgid)
 	pages = __sync_fetch_and_add(&known->pages, 1) + 1;
 	if (pages < known->next_stack)
 		return;
-	site.ip = key.ip;
+	place.ip = key.ip;
 	/* The last stack was sent at about half of what was waited for. */
-	site.word = pages - known->next_stack / 2;
-	site.image = c->site.image;
-	site.tgid = key.tgid;
-	site.nr = NR_EROSION;
+	place.word = pages - known->next_stack / 2;
+	place.image = c->place.image;
+	place.tgid = key.tgid;
+	place.nr = NR_EROSION;
 	/* Without room for it the stack is sent with one of the next pages. */
-	if (!send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION))
+	if (!send_stack(&place, sp_of(regs), fp_of(regs), lr_of(regs), CLASS_EROSION))
 		known->next_stack = pages * 2;
 }
 

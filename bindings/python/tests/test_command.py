@@ -107,7 +107,7 @@ def _finding(title):
         "process": {"name": "python3", "comm": "python3", "exe": "/usr/bin/python3", "cgroup": "/"},
         "pid": 7,
         "processes": 2,
-        "call_site": [
+        "stack": [
             {"function": None, "offset": 16, "module": "/lib/libc.so.6", "build_id": None}
         ],
         "count": 3,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::ring::{self, RawCreation, RawSite, STATE_RETURNED};
+use crate::ring::{self, RawCreation, RawPlace, STATE_RETURNED};
 
 /// The system call that created the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -284,7 +284,7 @@ impl Place {
         ProgramKey { pid: self.pid, image: self.image }
     }
 
-    pub(crate) fn from_raw(raw: &RawSite) -> Self {
+    pub(crate) fn from_raw(raw: &RawPlace) -> Self {
         Self { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word, image: raw.image }
     }
 }
@@ -309,7 +309,7 @@ pub struct Creation {
     /// The caller's cgroup (inode number in the unified hierarchy).
     pub caller_cgroup: u64,
     /// The place of the call.
-    pub site: Place,
+    pub place: Place,
     /// The caller's memory.
     pub memory: CallerMemory,
     /// The new process.
@@ -397,15 +397,15 @@ impl Creation {
         let flags = CloneFlags(raw.flags);
         let returned = raw.state & STATE_RETURNED != 0 && raw.returned_ns != 0;
         Self {
-            call: CreatingCall::from_number(raw.site.nr),
+            call: CreatingCall::from_number(raw.place.nr),
             flags,
             kind: flags.kind(),
-            caller: raw.site.tgid,
+            caller: raw.place.tgid,
             caller_thread: raw.caller_tid,
             caller_comm: ring::text(&raw.caller_comm),
             caller_uid: Some(raw.uid),
             caller_cgroup: raw.cgroup,
-            site: Place::from_raw(&raw.site),
+            place: Place::from_raw(&raw.place),
             memory: CallerMemory {
                 anon: pages(raw.anon_pages),
                 file: pages(raw.file_pages),
@@ -459,7 +459,7 @@ impl Creation {
             caller_comm: String::new(),
             caller_uid: None,
             caller_cgroup: 0,
-            site: Place { pid: 0, nr: 0, ip: 0, word: 0, image: 0 },
+            place: Place { pid: 0, nr: 0, ip: 0, word: 0, image: 0 },
             memory: CallerMemory::default(),
             child: 0,
             child_comm: String::new(),

@@ -281,7 +281,7 @@ impl Diagnosis {
         self.judge(window, true)
     }
 
-    /// The same without the wait. Call sites whose symbols are still being read are missing from
+    /// The same without the wait. Places whose symbols are still being read are missing from
     /// it.
     ///
     /// # Errors

@@ -65,7 +65,7 @@ impl SeenProgram {
 #[derive(Debug, Clone)]
 pub struct StackTop {
     /// The place.
-    pub site: Place,
+    pub place: Place,
     /// Class of the system call, or that of a creation.
     pub class: u16,
     /// Pages that the stack stands for; 0 where it is not about pages.
@@ -82,10 +82,10 @@ pub struct StackTop {
 
 impl StackTop {
     pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
-        let mut site = Place::from_raw(&head.site);
-        let pages = if site.nr == NR_EROSION { std::mem::take(&mut site.word) } else { 0 };
+        let mut place = Place::from_raw(&head.place);
+        let pages = if place.nr == NR_EROSION { std::mem::take(&mut place.word) } else { 0 };
         Self {
-            site,
+            place,
             class: head.class as u16,
             pages,
             sp: head.sp,

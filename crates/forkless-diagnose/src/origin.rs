@@ -112,7 +112,7 @@ fn merged<'c>(
 ) -> HashMap<Row<'c, &'c [Frame]>, (Spent, LineCounts)> {
     let mut known: HashMap<_, (Spent, LineCounts)> = HashMap::new();
     for (key, origin) in origins.iter() {
-        let native = native(collected, &key.site);
+        let native = native(collected, &key.place);
         let row = (origin.program.as_str(), native, key.outcome, key.started.as_deref());
         let entry = known.entry(row).or_default();
         entry.0.merge(&origin.spent);
@@ -122,8 +122,8 @@ fn merged<'c>(
 }
 
 /// The most frequent native stack of a place.
-fn native<'c>(collected: &'c Collected, site: &Place) -> &'c [Frame] {
-    let stacks = collected.stacks.get(site).map_or(&[][..], Vec::as_slice);
+fn native<'c>(collected: &'c Collected, place: &Place) -> &'c [Frame] {
+    let stacks = collected.stacks.get(place).map_or(&[][..], Vec::as_slice);
     stacks.iter().max_by_key(|(_, count)| *count).map_or(&[], |(frames, _)| frames)
 }
 

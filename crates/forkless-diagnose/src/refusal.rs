@@ -27,7 +27,7 @@ pub struct RefusedCreation {
 /// What refusals are told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RefusalKey {
-    pub(crate) site: Place,
+    pub(crate) place: Place,
     pub(crate) errno: i32,
     pub(crate) is_thread: bool,
 }
@@ -93,7 +93,7 @@ impl ReachedLimit {
         }
         if raw.pids_limit > 0 {
             return Self::Cgroup {
-                directory: pids_directory(raw.key.site.tgid, raw.pids_cgroup),
+                directory: pids_directory(raw.key.place.tgid, raw.pids_cgroup),
                 limit: raw.pids_limit,
             };
         }
@@ -138,7 +138,7 @@ impl RefusedCreation {
     pub(crate) fn from_raw(raw: &RawRefused) -> Self {
         Self {
             key: RefusalKey {
-                site: Place::from_raw(&raw.key.site),
+                place: Place::from_raw(&raw.key.place),
                 errno: raw.key.error.cast_signed(),
                 is_thread: raw.key.is_thread != 0,
             },
@@ -146,7 +146,7 @@ impl RefusedCreation {
             comm: ring::text(&raw.comm),
             cgroup: raw.cgroup,
             limit: ReachedLimit::of(raw),
-            anon: procfs::memory_of(raw.key.site.tgid).anon,
+            anon: procfs::memory_of(raw.key.place.tgid).anon,
         }
     }
 }
@@ -234,7 +234,7 @@ fn pids_roots() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::{RawRefusalKey, RawSite};
+    use crate::ring::{RawPlace, RawRefusalKey};
 
     fn raw(error: i32) -> RawRefused {
         RawRefused {
@@ -242,7 +242,7 @@ mod tests {
             uid: 1000,
             key: RawRefusalKey {
                 // Above pid_max: nothing in /proc answers for it.
-                site: RawSite { ip: 0, word: 0, image: 0, tgid: 1 << 23, nr: 56 },
+                place: RawPlace { ip: 0, word: 0, image: 0, tgid: 1 << 23, nr: 56 },
                 error: error.cast_unsigned(),
                 is_thread: 0,
             },

@@ -33,7 +33,7 @@ pub(crate) const NR_EROSION: u32 = 0xffff_fffe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub(crate) struct RawSite {
+pub(crate) struct RawPlace {
     pub(crate) ip: u64,
     pub(crate) word: u64,
     pub(crate) image: u64,
@@ -84,7 +84,7 @@ pub(crate) struct RawCreation {
     pub(crate) exit_ns: u64,
     pub(crate) flags: u64,
     pub(crate) cgroup: u64,
-    pub(crate) site: RawSite,
+    pub(crate) place: RawPlace,
     pub(crate) anon_pages: u64,
     pub(crate) file_pages: u64,
     pub(crate) shmem_pages: u64,
@@ -124,7 +124,7 @@ pub(crate) struct RawCreation {
 pub(crate) struct RawStackHead {
     pub(crate) kind: u32,
     pub(crate) bytes: u32,
-    pub(crate) site: RawSite,
+    pub(crate) place: RawPlace,
     pub(crate) ns: u64,
     pub(crate) sp: u64,
     pub(crate) fp: u64,
@@ -161,7 +161,7 @@ pub(crate) struct RawEroded {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct RawRefusalKey {
-    pub(crate) site: RawSite,
+    pub(crate) place: RawPlace,
     pub(crate) error: u32,
     pub(crate) is_thread: u32,
 }
@@ -248,7 +248,7 @@ macro_rules! pods {
 }
 
 pods! {
-    RawSite,
+    RawPlace,
     RawCreation,
     RawReturnKey,
     RawReturnAt,
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn the_mirrors_have_no_hidden_padding() {
-        assert_eq!(size_of::<RawSite>(), 32);
+        assert_eq!(size_of::<RawPlace>(), 32);
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),

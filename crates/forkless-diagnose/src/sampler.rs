@@ -124,7 +124,7 @@ impl Sampler {
             } else if self.children.len() < MAX_CHILDREN {
                 self.totals.creations += 1;
                 let seen = first_sight(child, caller);
-                let program = seen.creation.site.program();
+                let program = seen.creation.place.program();
                 if self.told.insert(program)
                     && let Some(known) = procfs::program_of(caller)
                     && procfs::is_still(program) != Some(false)
@@ -205,7 +205,7 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             caller,
             caller_thread: caller,
             caller_comm: procfs::comm_of(caller).unwrap_or_default(),
-            site: Place { pid: caller, nr: 0, ip: 0, word: 0, image: callers_arguments.unwrap_or(0) },
+            place: Place { pid: caller, nr: 0, ip: 0, word: 0, image: callers_arguments.unwrap_or(0) },
             memory: procfs::memory_of(caller),
             child,
             child_comm: procfs::comm_of(child).unwrap_or_default(),

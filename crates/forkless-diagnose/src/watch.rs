@@ -395,8 +395,8 @@ impl Watch {
         let map: BpfHashMap<_, RawRefusalKey, RawRefusals> =
             BpfHashMap::try_from(map).map_err(map_error("refusals"))?;
         let one = |(key, raw): (RawRefusalKey, RawRefusals)| {
-            let site = Place::from_raw(&key.site);
-            let key = RefusalKey { site, errno: key.error.cast_signed(), is_thread: key.is_thread != 0 };
+            let place = Place::from_raw(&key.place);
+            let key = RefusalKey { place, errno: key.error.cast_signed(), is_thread: key.is_thread != 0 };
             (key, RefusalCount { count: raw.count, timed: raw.timed, ns: raw.ns })
         };
         // An evicted entry restarts the iteration.

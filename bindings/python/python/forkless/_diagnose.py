@@ -18,7 +18,7 @@ class Report:
     """What a watch has found.
 
     `data` is all of it, as docs/diagnose.schema.json describes it. `findings` are dicts, the
-    largest saving first: title, process, call_site, count, cost, evidence, reason, remedy,
+    largest saving first: title, process, stack, count, cost, evidence, reason, remedy,
     saving_each_ns, command, ...
     """
 
@@ -160,7 +160,7 @@ def _parts(finding: Dict[str, Any]) -> Iterator[Tuple[str, str]]:
     )
     for evidence in finding["evidence"]:
         yield "evidence", "%s: %s" % (evidence["what"], evidence["value"])
-    for at, frame in enumerate(finding["call_site"][:8]):
+    for at, frame in enumerate(finding["stack"][:8]):
         function = frame["function"] or "?"
         place = "%s+%#x (%s)" % (function, frame["offset"], frame["module"])
         yield ("from" if at == 0 else ""), place

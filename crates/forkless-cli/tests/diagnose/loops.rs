@@ -57,7 +57,7 @@ fn asyncio() {
     // The line is read while the loop waits. On a busy machine that may be too late for all.
     let line = std::fs::read_to_string(&server).expect("a fixture");
     let marked = line.lines().position(|line| line.ends_with("# @0 run_program")).expect("a mark") + 1;
-    if finding["call_site"][0]["line"].is_u64() {
+    if finding["stack"][0]["line"].is_u64() {
         assert_eq!(finding["place"], format!("run_program (loop.py:{marked})"), "{finding}");
     }
     // The remedy, applied.

@@ -164,8 +164,8 @@ fn at_its_line(interpreter: &[&str], ending: &str) {
     let around = ["setpriv", &user, &group, "--clear-groups"];
     let Some(report) = report_in("tracepoints", &[&around, interpreter, &[&*path]].concat()) else { return };
     let finding = of_kind(&report, "fork_refused");
-    assert_eq!(finding["call_site"][0]["line"], marked, "{finding:#}");
-    assert_eq!(finding["call_site"][0]["module"], *path, "{finding:#}");
+    assert_eq!(finding["stack"][0]["line"], marked, "{finding:#}");
+    assert_eq!(finding["stack"][0]["module"], *path, "{finding:#}");
 }
 
 fn quiet() {

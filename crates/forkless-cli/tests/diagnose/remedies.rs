@@ -82,11 +82,11 @@ impl Program {
     /// A program in which a place was marked has no finding at another, but where its line could
     /// not be read.
     fn is_place(&self, finding: &Value) -> bool {
-        let (Some((function, line)), Some(found)) = (&self.place, finding["call_site"][0]["line"].as_u64())
+        let (Some((function, line)), Some(found)) = (&self.place, finding["stack"][0]["line"].as_u64())
         else {
             return true;
         };
-        (finding["call_site"][0]["function"].as_str(), found) == (Some(function), *line)
+        (finding["stack"][0]["function"].as_str(), found) == (Some(function), *line)
     }
 }
 

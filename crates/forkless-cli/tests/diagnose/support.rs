@@ -173,9 +173,9 @@ pub(crate) fn of_kind(report: &Value, kind: &str) -> Value {
     finding.unwrap_or_else(|| panic!("no {kind}: {report}")).clone()
 }
 
-/// The named functions of a finding's call site.
+/// The named functions of a finding's stack.
 pub(crate) fn functions(finding: &Value) -> Vec<&str> {
-    let frames = finding["call_site"].as_array().expect("a list");
+    let frames = finding["stack"].as_array().expect("a list");
     frames.iter().filter_map(|frame| frame["function"].as_str()).collect()
 }
 

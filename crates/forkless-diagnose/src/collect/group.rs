@@ -164,12 +164,12 @@ impl Group {
 /// perf samples places, so some creations have none. They are counted at the most frequent
 /// place of the same process and outcome.
 pub(super) fn place_the_unplaced(groups: &mut HashMap<(Place, Outcome), Group>) {
-    let unplaced: Vec<(Place, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
+    let unplaced: Vec<(Place, Outcome)> = groups.keys().filter(|(place, _)| place.ip == 0).copied().collect();
     for key in unplaced {
         let known = groups
             .iter()
-            .filter(|((site, outcome), _)| {
-                (site.program(), *outcome) == (key.0.program(), key.1) && site.ip != 0
+            .filter(|((place, outcome), _)| {
+                (place.program(), *outcome) == (key.0.program(), key.1) && place.ip != 0
             })
             .max_by_key(|(place, group)| (group.count, place.0))
             .map(|(place, _)| *place);
@@ -200,17 +200,17 @@ mod tests {
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
-        let site = |pid, ip| Place { pid, nr: 0, ip, word: 0, image: 0 };
+        let place = |pid, ip| Place { pid, nr: 0, ip, word: 0, image: 0 };
         let group = |count| Group { count, ..Group::default() };
         let mut groups = HashMap::from([
-            ((site(1, 0x10), Outcome::ForkAlone), group(5)),
-            ((site(1, 0x20), Outcome::ForkAlone), group(7)),
-            ((site(1, 0), Outcome::ForkAlone), group(2)),
-            ((site(1, 0), Outcome::Shared), group(3)),
-            ((site(2, 0), Outcome::ForkAlone), group(4)),
+            ((place(1, 0x10), Outcome::ForkAlone), group(5)),
+            ((place(1, 0x20), Outcome::ForkAlone), group(7)),
+            ((place(1, 0), Outcome::ForkAlone), group(2)),
+            ((place(1, 0), Outcome::Shared), group(3)),
+            ((place(2, 0), Outcome::ForkAlone), group(4)),
         ]);
         place_the_unplaced(&mut groups);
-        let count = |pid, ip, outcome| groups.get(&(site(pid, ip), outcome)).map(|group| group.count);
+        let count = |pid, ip, outcome| groups.get(&(place(pid, ip), outcome)).map(|group| group.count);
         assert_eq!(count(1, 0x20, Outcome::ForkAlone), Some(9));
         assert_eq!(count(1, 0x10, Outcome::ForkAlone), Some(5));
         assert_eq!(count(1, 0, Outcome::ForkAlone), None);

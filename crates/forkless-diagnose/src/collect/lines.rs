@@ -265,7 +265,7 @@ impl Readers {
     fn read(&mut self, request: Request) -> Option<Answer> {
         let caller = match request {
             Request::Creation(caller) => caller.pid,
-            Request::Refusal { key, .. } => key.site.pid,
+            Request::Refusal { key, .. } => key.place.pid,
         };
         let reader = reader_of(&mut self.known, caller)?;
         // Programs without an interpreter are asked for as well, and have no part in it.

@@ -251,16 +251,16 @@ pub(crate) struct Loops {
 impl Loops {
     pub(super) fn created(&mut self, creation: &Creation) {
         // A wrapper script's waits are not those of the loop that it executes.
-        let key = (creation.site.program(), creation.caller_thread);
+        let key = (creation.place.program(), creation.caller_thread);
         let Self { threads, unknown, descriptors } = self;
         if threads.len() >= MAX_THREADS && !threads.contains_key(&key) {
             forget_the_least(threads, |thread| thread.ns as f64);
         }
         let thread = threads.entry(key).or_default();
-        if thread.places.len() >= MAX_PLACES && !thread.places.contains_key(&creation.site) {
+        if thread.places.len() >= MAX_PLACES && !thread.places.contains_key(&creation.place) {
             forget_the_least(&mut thread.places, |blocked| blocked.ns() as f64);
         }
-        let blocked = thread.places.entry(creation.site).or_default();
+        let blocked = thread.places.entry(creation.place).or_default();
         let before = blocked.ns();
         blocked.add(creation);
         thread.ns += blocked.ns() - before;
@@ -277,9 +277,9 @@ impl Loops {
 
     /// Takes over the lines of a creation.
     pub(super) fn read(&mut self, ended: &Ended, read: &Read) {
-        let site = ended.origin.site;
-        let thread = self.threads.get_mut(&(site.program(), ended.thread));
-        if let Some(blocked) = thread.and_then(|thread| thread.places.get_mut(&site)) {
+        let place = ended.origin.place;
+        let thread = self.threads.get_mut(&(place.program(), ended.thread));
+        if let Some(blocked) = thread.and_then(|thread| thread.places.get_mut(&place)) {
             blocked.read(ended, read);
         }
     }
@@ -306,8 +306,8 @@ impl Loops {
 
     /// The creations at a place, of a loop's thread or not.
     #[cfg(test)]
-    pub(super) fn all_at(&self, site: &Place) -> Option<&Blocked> {
-        self.threads.values().find_map(|thread| thread.places.get(site))
+    pub(super) fn all_at(&self, place: &Place) -> Option<&Blocked> {
+        self.threads.values().find_map(|thread| thread.places.get(place))
     }
 
     /// The creations of loops' threads.
@@ -443,8 +443,8 @@ mod tests {
         let mut loops = Loops::default();
         for pid in 0..10_000 {
             let copy_ns = Some(if pid == 0 { 1_000_000_000 } else { 1 });
-            let site = Place { pid: (1 << 23) + pid, nr: 56, ip: 1, word: 0, image: 0 };
-            let creation = Creation { site, copy_ns, ..creation(CallerWaits::default()) };
+            let place = Place { pid: (1 << 23) + pid, nr: 56, ip: 1, word: 0, image: 0 };
+            let creation = Creation { place, copy_ns, ..creation(CallerWaits::default()) };
             loops.created(&creation);
         }
         assert!(loops.threads.len() <= MAX_THREADS);
@@ -458,9 +458,9 @@ mod tests {
     fn looks_are_few_and_in_turns_and_end_with_their_thread() {
         let mut loops = Loops::default();
         let mut create = |pid: u32, tid: u32| {
-            let site = Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+            let place = Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
             let waits = creation(CallerWaits::default());
-            loops.created(&Creation { site, caller_thread: tid, ..waits });
+            loops.created(&Creation { place, caller_thread: tid, ..waits });
         };
         // Threads that have ended, and this one, which runs.
         (0..100).for_each(|pid| create((1 << 23) + pid, (1 << 23) + pid));

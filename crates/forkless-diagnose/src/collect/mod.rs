@@ -251,7 +251,7 @@ impl Collected {
             Event::Refused(refused) => {
                 // First of all: its interpreter waits for a second at most.
                 self.lines.look_at_refused(&refused);
-                let program = refused.key.site.program();
+                let program = refused.key.place.program();
                 self.meet(program, Some(refused.comm.as_str()).filter(|comm| !comm.is_empty()));
                 let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
                 if told.is_none()
@@ -269,7 +269,7 @@ impl Collected {
     /// Does only the work that needs the living process: reads its maps and opens its files, and
     /// finds return addresses, for its next creations. Another thread reads symbols.
     fn stack(&mut self, stack: StackTop) {
-        let program = stack.site.program();
+        let program = stack.place.program();
         let creates = stack.class == CLASS_CREATION;
         let Some(sighting) = self.unwinder.meet(stack) else { return };
         if creates {
@@ -315,11 +315,11 @@ impl Collected {
         self.never_named + self.naming.as_ref().map_or(0, Naming::left_out)
     }
 
-    fn named(&mut self, (site, frames, pages): Named) {
-        if site.nr == NR_EROSION {
+    fn named(&mut self, (place, frames, pages): Named) {
+        if place.nr == NR_EROSION {
             let at_end = is_at_end(&frames);
-            if self.made_private.len() < MAX_GROUPS || self.made_private.contains_key(&site) {
-                let sampled = self.made_private.entry(site).or_default();
+            if self.made_private.len() < MAX_GROUPS || self.made_private.contains_key(&place) {
+                let sampled = self.made_private.entry(place).or_default();
                 sampled.all += pages;
                 sampled.at_end += if at_end { pages } else { 0 };
             }
@@ -327,10 +327,10 @@ impl Collected {
                 return;
             }
         }
-        if frames.is_empty() || self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&site) {
+        if frames.is_empty() || self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&place) {
             return;
         }
-        let seen = self.stacks.entry(site).or_default();
+        let seen = self.stacks.entry(place).or_default();
         if let Some((_, count)) = seen.iter_mut().find(|(known, _)| *known == frames) {
             *count += 1;
         } else if seen.len() < 8 {
@@ -352,11 +352,11 @@ impl Collected {
 
     /// Forgets the programs that no table refers to; all programs if that is not enough.
     fn forget_programs(&mut self) {
-        let mut wanted: HashSet<ProgramKey> = self.groups.keys().map(|(site, _)| site.program()).collect();
+        let mut wanted: HashSet<ProgramKey> = self.groups.keys().map(|(place, _)| place.program()).collect();
         wanted.extend(self.shells.keys().map(|(program, _)| *program));
         wanted.extend(self.failed.keys());
-        wanted.extend(self.refused.iter().map(|(key, _)| key.site.program()));
-        wanted.extend(self.loops.iter().map(|(site, _)| site.program()));
+        wanted.extend(self.refused.iter().map(|(key, _)| key.place.program()));
+        wanted.extend(self.loops.iter().map(|(place, _)| place.program()));
         wanted.extend(self.calls.keys().map(|(program, ..)| *program));
         self.programs.forget_all_but(&wanted);
     }
@@ -365,21 +365,21 @@ impl Collected {
     /// places have no stack.
     fn forget_stacks(&mut self) {
         let Self { stacks, lines_at, groups, shells, failed, calls, origins, refused, loops, .. } = self;
-        let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
-        let of_shells = shells.values().flat_map(|group| group.sites.each());
-        let of_failed = failed.values().flat_map(|failed| failed.sites.each());
-        wanted.extend(of_shells.chain(of_failed).map(|(site, _)| (site.pid, site.ip)));
+        let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(place, _)| (place.pid, place.ip)).collect();
+        let of_shells = shells.values().flat_map(|group| group.places.each());
+        let of_failed = failed.values().flat_map(|failed| failed.places.each());
+        wanted.extend(of_shells.chain(of_failed).map(|(place, _)| (place.pid, place.ip)));
         wanted.extend(calls.keys().map(|(program, _, _, ip)| (program.pid, *ip)));
-        wanted.extend(refused.iter().map(|(key, _)| (key.site.pid, key.site.ip)));
-        wanted.extend(loops.iter().map(|(site, _)| (site.pid, site.ip)));
-        wanted.extend(origins.places().map(|site| (site.pid, site.ip)));
-        stacks.retain(|site, _| site.nr == NR_EROSION || wanted.contains(&(site.pid, site.ip)));
-        lines_at.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
+        wanted.extend(refused.iter().map(|(key, _)| (key.place.pid, key.place.ip)));
+        wanted.extend(loops.iter().map(|(place, _)| (place.pid, place.ip)));
+        wanted.extend(origins.places().map(|place| (place.pid, place.ip)));
+        stacks.retain(|place, _| place.nr == NR_EROSION || wanted.contains(&(place.pid, place.ip)));
+        lines_at.retain(|place, _| wanted.contains(&(place.pid, place.ip)));
     }
 
     fn created(&mut self, creation: &Creation) {
         self.creations += 1;
-        let program = creation.site.program();
+        let program = creation.place.program();
         self.meet(program, Some(creation.caller_comm.as_str()).filter(|comm| !comm.is_empty()));
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(program);
@@ -422,7 +422,7 @@ impl Collected {
     }
 
     fn add_to_group(&mut self, creation: &Creation, outcome: Outcome) {
-        let key = (creation.site, outcome);
+        let key = (creation.place, outcome);
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
             let gone = forget_the_least(&mut self.groups, |group| group.caller.mean() * group.count as f64);
             self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
@@ -449,11 +449,11 @@ impl Collected {
             if let Some(group) = shell.as_ref().and_then(|key| self.shells.get_mut(key)) {
                 group.read.add(&read.frames, read.stands_for);
             }
-            if let Some(group) = self.groups.get_mut(&(origin.site, origin.outcome)) {
+            if let Some(group) = self.groups.get_mut(&(origin.place, origin.outcome)) {
                 group.lines.add(&read.frames, read.stands_for);
             }
-            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&origin.site) {
-                self.lines_at.entry(origin.site).or_default().add(&read.frames, read.stands_for);
+            if self.lines_at.len() < MAX_GROUPS || self.lines_at.contains_key(&origin.place) {
+                self.lines_at.entry(origin.place).or_default().add(&read.frames, read.stands_for);
             }
         }
     }
@@ -464,13 +464,13 @@ impl Collected {
         if missing + busy == 0 {
             return;
         }
-        let program = creation.site.program();
+        let program = creation.place.program();
         if self.failed.len() >= MAX_NAMES && !self.failed.contains_key(&program) {
             forget_the_least(&mut self.failed, |failed| failed.creations as f64);
         }
         let failed = self.failed.entry(program).or_default();
         failed.creations += 1;
-        failed.sites.add(creation.site, 1);
+        failed.places.add(creation.place, 1);
         failed.comm.clone_from(&creation.caller_comm);
         if creation.execed() && missing > 0 {
             failed.searched += missing;
@@ -501,7 +501,7 @@ impl Collected {
         }
         let shell = creation.exec_path.as_deref().unwrap_or_default();
         let fate = self.judge.fate(line, creation.argv_cut, shell, creation.caller);
-        let key = (creation.site.program(), fate);
+        let key = (creation.place.program(), fate);
         if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
             forget_the_least(&mut self.shells, |group| group.count as f64);
         }
@@ -513,7 +513,7 @@ impl Collected {
         group.count += 1;
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
-        group.sites.add(creation.site, 1);
+        group.places.add(creation.place, 1);
         // Before its exec it is a copy of its caller. After another exec it is the program itself.
         let as_shell = creation.until_exec_ns.filter(|_| creation.execs == 1);
         if let (Some(programs), Some(until_exec)) = (programs, as_shell) {
@@ -558,7 +558,7 @@ impl Collected {
             .groups
             .keys()
             .filter(|(_, outcome)| matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone))
-            .map(|(site, _)| site.pid)
+            .map(|(place, _)| place.pid)
             .collect();
         self.faults.retain(|pid, _| forkers.contains(pid));
         for pid in forkers {
@@ -643,7 +643,7 @@ impl Collected {
     pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(Place, Outcome), Group> {
         let mut groups = self.groups.clone();
         for creation in living {
-            groups.entry((creation.site, Outcome::of(creation))).or_default().add(creation);
+            groups.entry((creation.place, Outcome::of(creation))).or_default().add(creation);
         }
         place_the_unplaced(&mut groups);
         groups
@@ -653,7 +653,7 @@ impl Collected {
     pub(crate) fn starters_with(&self, living: &[Creation]) -> Starters {
         let mut starters = self.starters.clone();
         for creation in living {
-            starters.add(self.programs.called(creation.site.program(), &creation.caller_comm), creation);
+            starters.add(self.programs.called(creation.place.program(), &creation.caller_comm), creation);
         }
         starters
     }
@@ -662,7 +662,7 @@ impl Collected {
     pub(crate) fn pictures_with(&self, living: &[Creation]) -> (Origins, Moments) {
         let (mut origins, mut moments) = (self.origins.clone(), self.moments.clone());
         for creation in living {
-            let called = self.programs.called(creation.site.program(), &creation.caller_comm);
+            let called = self.programs.called(creation.place.program(), &creation.caller_comm);
             let spent = Spent::of(creation);
             origins.add(OriginKey::of(creation), called, &spent);
             moments.add(called, creation, &spent);
@@ -703,7 +703,7 @@ mod tests {
             let mut creation = Creation {
                 caller: pid,
                 child: (1 << 24) + i,
-                site: Place { pid, nr: 56, ip: u64::from(i), word: u64::from(i), image: 0 },
+                place: Place { pid, nr: 56, ip: u64::from(i), word: u64::from(i), image: 0 },
                 flags: crate::CloneFlags(0),
                 kind: CreationKind::FullFork,
                 caller_comm: format!("c{i}"),
@@ -736,7 +736,7 @@ mod tests {
         let (perl, shell, uname) = (1 << 23, (1 << 23) + 1, (1 << 23) + 2);
         let mut line = |until_exec_ns, execs| {
             let ended = |caller, child, life| Creation {
-                site: Place { pid: caller, nr: 56, ip: 1, word: 0, image: 0 },
+                place: Place { pid: caller, nr: 56, ip: 1, word: 0, image: 0 },
                 caller,
                 child,
                 lifetime_ns: Some(life),
@@ -763,11 +763,11 @@ mod tests {
     #[test]
     fn lines_belong_to_the_creation_at_which_they_were_read() {
         let mut collected = Collected::new();
-        let site = Place { pid: 1 << 23, nr: 56, ip: 1, word: 0, image: 0 };
+        let place = Place { pid: 1 << 23, nr: 56, ip: 1, word: 0, image: 0 };
         let frame = |function: &str| Frame { function: Some(function.to_owned()), ..Frame::default() };
         let mut create = |program: &str, function: &str, in_own_loop| {
             let creation = Creation {
-                site,
+                place,
                 caller_thread: 7,
                 copy_ns: Some(10),
                 lifetime_ns: Some(100),
@@ -790,10 +790,10 @@ mod tests {
         (0..5).for_each(|_| create("/bin/true", "spawnOne", false));
         create("/bin/true", "thumbnail", true);
         create("/bin/sh", "gitLog", false);
-        assert_eq!(collected.lines_at[&site].most(), [frame("spawnOne")]);
+        assert_eq!(collected.lines_at[&place].most(), [frame("spawnOne")]);
         let of_shells: Vec<_> = collected.shells.values().map(|group| group.read.most()).collect();
         assert_eq!(of_shells, [[frame("gitLog")]]);
-        let mut blocked = collected.loops.all_at(&site).expect("a thread").clone();
+        let mut blocked = collected.loops.all_at(&place).expect("a thread").clone();
         assert_eq!(blocked.line(true).map(|line| &line.frames[..]), Some(&[frame("thumbnail")][..]));
         assert_eq!((blocked.end_waits, blocked.end_ns), (0, 0));
         blocked.count_told_waits();
@@ -877,12 +877,12 @@ mod tests {
             [false, true, true, false]
         );
         let mut collected = Collected::new();
-        let site = Place { pid: 1, nr: NR_EROSION, ip: 1, word: 0, image: 0 };
+        let place = Place { pid: 1, nr: NR_EROSION, ip: 1, word: 0, image: 0 };
         for (stack, pages) in [(&served, 300), (&ended, 200), (&of_handlers, 500)] {
-            collected.named((site, stack.clone(), pages));
+            collected.named((place, stack.clone(), pages));
         }
-        assert_eq!(collected.made_private[&site], SampledPages { all: 1000, at_end: 700 });
-        assert_eq!(collected.stacks[&site], [(served, 1)]);
+        assert_eq!(collected.made_private[&place], SampledPages { all: 1000, at_end: 700 });
+        assert_eq!(collected.stacks[&place], [(served, 1)]);
     }
 
     /// The thread that empties the ring spent seconds on the symbols of rustc's libraries, and
@@ -901,21 +901,21 @@ mod tests {
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
+        let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
             let stack =
-                StackTop { site, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+                StackTop { place, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
             collected.take_names();
         }
-        collected.event(Event::Created(Box::new(Creation { site, ..Creation::unseen() })));
+        collected.event(Event::Created(Box::new(Creation { place, ..Creation::unseen() })));
         assert_eq!((collected.creations, collected.stacks.len()), (1, 0));
         assert_eq!(collected.stacks_left_out(), left_out as u64);
 
         drop(open);
         collected.take_all_names();
-        let named: Vec<u64> = collected.stacks[&site].iter().map(|(_, count)| *count).collect();
+        let named: Vec<u64> = collected.stacks[&place].iter().map(|(_, count)| *count).collect();
         assert_eq!(named, [naming::MAX_UNNAMED as u64]);
     }
 
@@ -924,10 +924,10 @@ mod tests {
         let mut collected = Collected::new();
         collected.naming = Some(Naming::start(|_| panic!("as a parser might")).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
+        let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         for _ in 0..3 {
             let stack =
-                StackTop { site, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+                StackTop { place, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
             collected.take_all_names();
         }
@@ -940,11 +940,11 @@ mod tests {
     fn what_costs_most_is_seen_however_late_it_comes() {
         let mut collected = Collected::new();
         let mut fork = |pid: u32, ns: u64| {
-            let site = Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+            let place = Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
             let flags = crate::CloneFlags(0);
             let (caller, child, kind) = (pid, pid + (1 << 22), CreationKind::FullFork);
             let copy_ns = Some(ns);
-            let creation = Creation { site, flags, kind, caller, child, copy_ns, ..Creation::unseen() };
+            let creation = Creation { place, flags, kind, caller, child, copy_ns, ..Creation::unseen() };
             collected.event(Event::Created(Box::new(creation)));
         };
         let late = (1 << 23) + 40_000;
@@ -955,7 +955,7 @@ mod tests {
             collected
                 .groups
                 .iter()
-                .filter(|((site, _), _)| site.pid == pid)
+                .filter(|((place, _), _)| place.pid == pid)
                 .map(|(_, group)| group.count)
                 .sum::<u64>()
         };

@@ -46,7 +46,7 @@ impl Naming {
         let thread = thread::Builder::new().name("naming".to_owned()).spawn(move || {
             for sighting in sightings {
                 if stopped.load(Ordering::Relaxed)
-                    || names.send((sighting.site(), frames(&sighting), sighting.pages())).is_err()
+                    || names.send((sighting.place(), frames(&sighting), sighting.pages())).is_err()
                 {
                     return;
                 }
@@ -130,8 +130,8 @@ mod tests {
         let mut naming = Naming::start(reads).expect("a thread");
         naming.longest = Duration::from_millis(20);
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
-        let stack = StackTop { site, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
+        let stack = StackTop { place, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         naming.add(Unwinder::new().meet(stack).expect("we are there"));
         assert_eq!((naming.next(), naming.left_out()), (None, 1));
         // Without the gate's opening, too.

@@ -18,7 +18,7 @@ const MAX_FORGOTTEN: usize = 1024;
 /// Creations that one picture shows as one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct OriginKey {
-    pub(crate) site: Place,
+    pub(crate) place: Place,
     pub(crate) outcome: Outcome,
     /// The file that was executed.
     pub(crate) started: Option<Arc<str>>,
@@ -27,7 +27,7 @@ pub(crate) struct OriginKey {
 impl OriginKey {
     pub(super) fn of(creation: &Creation) -> Self {
         Self {
-            site: creation.site,
+            place: creation.place,
             outcome: Outcome::of(creation),
             started: started(creation).map(Arc::from),
         }
@@ -85,7 +85,7 @@ impl Origins {
     }
 
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.by_place.keys().map(|key| &key.site)
+        self.by_place.keys().map(|key| &key.place)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&OriginKey, &Origin)> {
@@ -106,7 +106,7 @@ mod tests {
     fn places_without_room_are_counted_by_program() {
         let mut origins = Origins::default();
         let fork = |ip| Creation {
-            site: Place { pid: 1, nr: 0, ip, word: 0, image: 0 },
+            place: Place { pid: 1, nr: 0, ip, word: 0, image: 0 },
             copy_ns: Some(ip),
             ..Creation::unseen()
         };
@@ -118,6 +118,6 @@ mod tests {
         let kept = origins.iter().map(|(_, origin)| origin.spent.creations).sum::<u64>();
         let forgotten = origins.forgotten().map(|(_, spent)| spent.creations).sum::<u64>();
         assert_eq!(kept + forgotten, 3 * MAX_GROUPS as u64);
-        assert!(origins.iter().any(|(key, _)| key.site.ip == 3 * MAX_GROUPS as u64 - 1));
+        assert!(origins.iter().any(|(key, _)| key.place.ip == 3 * MAX_GROUPS as u64 - 1));
     }
 }

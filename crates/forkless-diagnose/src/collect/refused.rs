@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn sums_that_began_again_are_added_up_and_a_known_limit_stays() {
-        let site = Place { pid: 1, nr: 56, ip: 2, word: 3, image: 4 };
-        let key = RefusalKey { site, errno: libc::EAGAIN, is_thread: false };
+        let place = Place { pid: 1, nr: 56, ip: 2, word: 3, image: 4 };
+        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false };
         let met = |limit| RefusedCreation { key, thread: 1, comm: "web".into(), cgroup: 0, limit, anon: 5 };
         let mut refusals = Refusals::default();
         let user = ReachedLimit::User { uid: 7, limit: 8 };

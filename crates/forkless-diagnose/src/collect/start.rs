@@ -20,25 +20,25 @@ pub(crate) struct FailedExecs {
     pub(crate) busy: u64,
     pub(crate) busy_paths: TopNames,
     /// Where the children were created.
-    pub(crate) sites: Sites,
+    pub(crate) places: Places,
     pub(crate) comm: String,
 }
 
-/// Call sites from which one process creates children, and how often.
+/// Places from which one process creates children, and how often.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sites(HashMap<Place, u64>);
+pub(crate) struct Places(HashMap<Place, u64>);
 
-const MAX_SITES: usize = 64;
+const MAX_PLACES: usize = 64;
 
-impl Sites {
-    pub(crate) fn add(&mut self, site: Place, count: u64) {
-        if self.0.len() < MAX_SITES || self.0.contains_key(&site) {
-            *self.0.entry(site).or_default() += count;
+impl Places {
+    pub(crate) fn add(&mut self, place: Place, count: u64) {
+        if self.0.len() < MAX_PLACES || self.0.contains_key(&place) {
+            *self.0.entry(place).or_default() += count;
         }
     }
 
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Place, u64)> {
-        self.0.iter().map(|(site, count)| (site, *count))
+        self.0.iter().map(|(place, count)| (place, *count))
     }
 }
 
@@ -51,7 +51,7 @@ impl FailedExecs {
         self.missing_paths.merge(&other.missing_paths);
         self.busy += other.busy;
         self.busy_paths.merge(&other.busy_paths);
-        other.sites.each().for_each(|(site, count)| self.sites.add(*site, count));
+        other.places.each().for_each(|(place, count)| self.places.add(*place, count));
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct ShellGroup {
     /// The shell's life from its exec on, less its programs' lives.
     pub(crate) overhead: Times,
     pub(crate) lines: TopNames,
-    pub(crate) sites: Sites,
+    pub(crate) places: Places,
     pub(crate) comm: String,
     /// The user's lines that were read at these shells, and at no other creation.
     pub(crate) read: LineCounts,

@@ -50,7 +50,7 @@ impl Starter {
             if let Some(ns) = creation.exec_ns {
                 self.execs.add(ns as f64);
             }
-            let program = Some(creation.site.program());
+            let program = Some(creation.place.program());
             self.turns += u64::from(self.program != program);
             self.program = program;
         }

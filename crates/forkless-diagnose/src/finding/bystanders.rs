@@ -99,7 +99,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(each_thread),
             context.per_second(forks),
         ),
-        call_site: context.stack_of(places.iter().map(|(place, count)| (place, *count))),
+        stack: context.stack_of(places.iter().map(|(place, count)| (place, *count))),
         cost: Cost { others_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: vec![
             evidence("forks that stalled other threads", format!("{forks} of {}", group.count)),
@@ -162,6 +162,6 @@ mod tests {
         let model = CostModel { fork_per_entry: each, ..CostModel::default() };
         let found = look(&collected, &groups, &model, find);
         let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((one.count, &one.call_site), (20, &vec![frame("start", Some(7)), frame("os_fork", None)]));
+        assert_eq!((one.count, &one.stack), (20, &vec![frame("start", Some(7)), frame("os_fork", None)]));
     }
 }

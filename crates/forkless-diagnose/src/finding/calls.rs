@@ -41,7 +41,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
         };
-        let site = Place { pid, nr: u32::from(*nr), ip: *ip, word: 0, image: program.image };
+        let place = Place { pid, nr: u32::from(*nr), ip: *ip, word: 0, image: program.image };
         let entry =
             merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
                 Merged {
@@ -49,7 +49,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
                     programs: Vec::new(),
                     calls: Calls::default(),
                     cpu_ns: 0,
-                    place: (0, site),
+                    place: (0, place),
                     nr: *nr,
                 }
             });
@@ -65,7 +65,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         entry.calls.bytes += calls.bytes;
         entry.calls.last = calls.last;
         if calls.count > entry.place.0 {
-            entry.place = (calls.count, site);
+            entry.place = (calls.count, place);
         }
     }
     merged
@@ -125,7 +125,7 @@ fn finding(
     }
     Some(Finding {
         title: text.title,
-        call_site: stack,
+        stack,
         cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: list,
         reason: text.reason,
@@ -259,7 +259,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             reads.reads,
             time(each_read)
         ),
-        call_site: context.stack(&merged.place.1),
+        stack: context.stack(&merged.place.1),
         cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: vec![
             evidence("buffered writes whose size is no multiple of 4096", count.to_string()),

@@ -147,9 +147,9 @@ fn workers(context: &Context<'_>, creator: ProgramKey) -> Option<Workers> {
     let of_creator = context
         .groups
         .iter()
-        .filter(|((site, outcome), _)| site.program() == creator && *outcome == Outcome::ForkAlone);
+        .filter(|((place, outcome), _)| place.program() == creator && *outcome == Outcome::ForkAlone);
     let groups: Vec<_> = of_creator.collect();
-    let (_, most) = groups.iter().max_by_key(|((site, _), group)| (group.count, *site))?;
+    let (_, most) = groups.iter().max_by_key(|((place, _), group)| (group.count, *place))?;
     let count = groups.iter().map(|(_, group)| group.count).sum::<u64>();
     let anon = groups.iter().map(|(_, group)| group.anon.mean).fold(0.0, f64::max);
     Some(Workers { comm: most.comm.clone(), count, anon })
@@ -211,7 +211,7 @@ fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u
             part * 100.0,
             writer.name()
         ),
-        call_site: stack.clone(),
+        stack: stack.clone(),
         cost: Cost { child_ns: Some(cost_ns), cpu_share: context.share(cost_ns), ..Cost::default() },
         evidence: facts,
         reason: "A forked worker shares the memory of its parent until one of them writes to it: each first write copies a page.".to_owned(),

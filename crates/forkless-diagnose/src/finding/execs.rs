@@ -41,7 +41,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
 
 struct Text {
     title: String,
-    call_site: Vec<Frame>,
+    stack: Vec<Frame>,
     evidence: Vec<Evidence>,
     reason: &'static str,
     explanation: &'static str,
@@ -62,7 +62,7 @@ fn finding(
     let ns = saving_each.mid * count as f64;
     Finding {
         title: text.title,
-        call_site: text.call_site,
+        stack: text.stack,
         cost: Cost { child_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: text.evidence,
         reason: text.reason.to_owned(),
@@ -98,7 +98,7 @@ fn path_search(
             "{} finds its programs by failing execs: {per_creation:.1} misses before each",
             label(process)
         ),
-        call_site: context.stack_of(failed.sites.each()),
+        stack: context.stack_of(failed.places.each()),
         evidence: vec![evidence(
             "execs of files that are not there",
             format!("{count}, before {} that succeeded", failed.searching_creations),
@@ -127,7 +127,7 @@ fn missing(
     }
     let text = Text {
         title: format!("{} executes {path}, which does not exist: {count} times", label(process)),
-        call_site: context.stack_of(failed.sites.each()),
+        stack: context.stack_of(failed.places.each()),
         evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
@@ -155,7 +155,7 @@ fn busy(
             label(process),
             failed.busy
         ),
-        call_site: context.stack_of(failed.sites.each()),
+        stack: context.stack_of(failed.places.each()),
         evidence: vec![evidence("most frequent file", path.clone())],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
         explanation: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",

@@ -84,13 +84,13 @@ fn started(group: &Group) -> Option<String> {
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
     let of_outcome = context.groups.iter().filter(|((_, found), _)| *found == outcome);
-    let mut places: Vec<(&Place, &Group)> = of_outcome.map(|((site, _), group)| (site, group)).collect();
-    places.sort_by_key(|(site, _)| *site);
-    for (site, group) in places {
-        let process = context.name(site.program(), &group.comm);
+    let mut places: Vec<(&Place, &Group)> = of_outcome.map(|((place, _), group)| (place, group)).collect();
+    places.sort_by_key(|(place, _)| *place);
+    for (place, group) in places {
+        let process = context.name(place.program(), &group.comm);
         // If samples show several stacks for one place, it is filed under the most frequent. The
         // samples are too few to split counts by.
-        let native = context.stack(site);
+        let native = context.stack(place);
         let known = if native.is_empty() { group.lines.most().to_vec() } else { native.clone() };
         let starts = if known.is_empty() { started(group) } else { None };
         let key = (label(&process), process.cgroup.clone(), known, starts);
@@ -103,10 +103,10 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
             unplaced: 0,
             is_borrowed: false,
         });
-        if !entry.programs.contains(&site.program()) {
-            entry.programs.push(site.program());
+        if !entry.programs.contains(&place.program()) {
+            entry.programs.push(place.program());
         }
-        for (frames, count) in context.collected.stacks.get(site).into_iter().flatten() {
+        for (frames, count) in context.collected.stacks.get(place).into_iter().flatten() {
             entry.sampled.add(place_in(frames).map_or(&[], std::slice::from_ref), *count);
         }
         entry.group.merge(group);
@@ -219,7 +219,7 @@ fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
     let of_these = context
         .groups
         .iter()
-        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && processes.contains(&site.pid))
+        .filter(|((place, outcome), _)| *outcome != Outcome::Shared && processes.contains(&place.pid))
         .map(|(_, group)| group.count)
         .sum::<u64>();
     of_these.max(1)
@@ -577,7 +577,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(call.mid),
             context.per_second(count),
         ),
-        call_site: merged.stack.clone(),
+        stack: merged.stack.clone(),
         lines: merged.lines(),
         cost: Cost {
             caller_ns: Some(caller_ns),
@@ -686,7 +686,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             mib(group.resident.mean),
             time(call.mid)
         ),
-        call_site: merged.stack.clone(),
+        stack: merged.stack.clone(),
         lines: merged.lines(),
         cost: Cost {
             caller_ns: Some(caller_ns),
@@ -748,8 +748,8 @@ mod tests {
     }
 
     fn findings_of(model: &CostModel, group: Group) -> Vec<Finding> {
-        let site = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
-        let groups = HashMap::from([((site, Outcome::ForkThenExec), group)]);
+        let place = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let groups = HashMap::from([((place, Outcome::ForkThenExec), group)]);
         look(&Collected::new(), &groups, model, find)
     }
 
@@ -757,11 +757,11 @@ mod tests {
     /// ms too much.
     #[test]
     fn the_faults_of_a_process_are_shared_by_all_its_forks() {
-        let site = |ip| Place { pid: 1, nr: 56, ip, word: 0, image: 0 };
+        let place = |ip| Place { pid: 1, nr: 56, ip, word: 0, image: 0 };
         let group = |count| Group { count, ..Group::default() };
         let groups = HashMap::from([
-            ((site(1), Outcome::ForkThenExec), group(1)),
-            ((site(2), Outcome::ForkAlone), group(99)),
+            ((place(1), Outcome::ForkThenExec), group(1)),
+            ((place(2), Outcome::ForkAlone), group(99)),
         ]);
         let mut collected = Collected::new();
         collected.faults.insert(1, (500, 1000));
@@ -780,16 +780,16 @@ mod tests {
     /// and were findings of their own.
     #[test]
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
-        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+        let place = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
         // Another place of the same program starts another program.
         let mut sed = group(7);
         sed.programs.add("/bin/sed");
         let groups = HashMap::from([
-            ((site(1), Outcome::ForkThenExec), group(60)),
-            ((site(2), Outcome::ForkThenExec), group(40)),
-            ((site(3), Outcome::ForkThenExec), Group { comm: "other".to_owned(), ..group(5) }),
-            ((site(4), Outcome::ForkThenExec), sed),
+            ((place(1), Outcome::ForkThenExec), group(60)),
+            ((place(2), Outcome::ForkThenExec), group(40)),
+            ((place(3), Outcome::ForkThenExec), Group { comm: "other".to_owned(), ..group(5) }),
+            ((place(4), Outcome::ForkThenExec), sed),
         ]);
         let mut collected = Collected::new();
         let told = |pid, exe: Option<&str>| {
@@ -806,7 +806,7 @@ mod tests {
             module: "/bin/bash".into(),
             ..Frame::default()
         };
-        collected.stacks.insert(site(1), vec![(vec![frame], 1)]);
+        collected.stacks.insert(place(1), vec![(vec![frame], 1)]);
         let merge_execs = |context: &Context<'_>| merge(context, Outcome::ForkThenExec);
         let mut found = look(&collected, &groups, &CostModel::default(), merge_execs);
         found.sort_by_key(|merged| merged.group.count);
@@ -831,14 +831,14 @@ mod tests {
             }
             group
         };
-        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+        let place = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
         let groups = HashMap::from([
-            ((site(1), Outcome::ForkThenExec), worker([5, 3])),
-            ((site(2), Outcome::ForkThenExec), worker([3, 4])),
+            ((place(1), Outcome::ForkThenExec), worker([5, 3])),
+            ((place(2), Outcome::ForkThenExec), worker([3, 4])),
         ]);
         let mut collected = Collected::new();
         for pid in [1, 2] {
-            collected.stacks.insert(site(pid), vec![(vec![frame("spawn", None)], 1)]);
+            collected.stacks.insert(place(pid), vec![(vec![frame("spawn", None)], 1)]);
         }
         look(&collected, &groups, &CostModel::default(), |context| {
             let found = merge(context, Outcome::ForkThenExec);

@@ -81,10 +81,10 @@ impl Merged {
         let for_end = self.mostly() == For::End;
         let line = self.line(for_end).map_or(&[][..], |line| &line.frames);
         let wanted = for_end && own > 0;
-        let sites = self.places.iter().map(|(place, count)| (place, *count));
+        let places = self.places.iter().map(|(place, count)| (place, *count));
         self.stack = [
             line,
-            &first_stack(sites, |place| {
+            &first_stack(places, |place| {
                 let stacks = context.collected.stacks.get(place).into_iter().flatten();
                 let fitting = stacks.filter(|(stack, _)| has_own_loop(stack) == wanted || own == 0);
                 fitting.max_by_key(|(_, count)| *count).map_or_else(Vec::new, |(stack, _)| stack.clone())
@@ -202,7 +202,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(each),
             context.per_second(count),
         ),
-        call_site: stack.clone(),
+        stack: stack.clone(),
         lines,
         cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: list,

@@ -138,7 +138,7 @@ pub struct Finding {
     /// Number of processes of that name.
     pub processes: u64,
     /// The place's stack, innermost frame first; empty if it could not be read.
-    pub call_site: Vec<Frame>,
+    pub stack: Vec<Frame>,
     /// The user's lines, the most frequent first, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<LineShare>,
@@ -189,7 +189,7 @@ impl Finding {
     /// without a line is believed to be the user's only if no other frame has a line: then it is
     /// debug information that tells the user's code.
     pub fn place(&self) -> Option<&Frame> {
-        place_in(&self.call_site)
+        place_in(&self.stack)
     }
 
     /// What is missing at the place of an interpreter: "the line of its Python code". The evidence
@@ -338,7 +338,7 @@ impl Context<'_> {
             process: process.clone(),
             pid: programs.first().map_or(0, |program| program.pid),
             processes: processes(programs).len() as u64,
-            call_site: Vec::new(),
+            stack: Vec::new(),
             lines: Vec::new(),
             count,
             per_second: self.per_second(count),
@@ -424,9 +424,9 @@ impl Context<'_> {
     }
 
     /// The most frequent stack of the most frequent place that has one, behind the user's lines.
-    pub(crate) fn stack_of<'s>(&self, sites: impl Iterator<Item = (&'s Place, u64)>) -> Vec<Frame> {
-        let lines = |site: &Place| self.collected.lines_at.get(site).map_or(&[][..], LineCounts::most);
-        first_stack(sites, |site| [lines(site), &self.stack(site)].concat())
+    pub(crate) fn stack_of<'s>(&self, places: impl Iterator<Item = (&'s Place, u64)>) -> Vec<Frame> {
+        let lines = |place: &Place| self.collected.lines_at.get(place).map_or(&[][..], LineCounts::most);
+        first_stack(places, |place| [lines(place), &self.stack(place)].concat())
     }
 
     /// The same behind lines that belong to the finding. Starts of an interpreter have one native
@@ -434,21 +434,21 @@ impl Context<'_> {
     pub(crate) fn stack_behind<'s>(
         &self,
         lines: &[Frame],
-        sites: impl Iterator<Item = (&'s Place, u64)>,
+        places: impl Iterator<Item = (&'s Place, u64)>,
     ) -> Vec<Frame> {
-        [lines, &first_stack(sites, |site| self.stack(site))].concat()
+        [lines, &first_stack(places, |place| self.stack(place))].concat()
     }
 
     /// What is the same at all places of one finding of a program: the stack of native code,
     /// whatever lines of a script were read at each. Without such a stack, the lines.
-    pub(crate) fn native_or_lines(&self, site: &Place) -> Vec<Frame> {
-        let native = self.stack(site);
-        if native.is_empty() { self.stack_of(std::iter::once((site, 1))) } else { native }
+    pub(crate) fn native_or_lines(&self, place: &Place) -> Vec<Frame> {
+        let native = self.stack(place);
+        if native.is_empty() { self.stack_of(std::iter::once((place, 1))) } else { native }
     }
 
     /// The most frequent stack of a place.
-    pub(crate) fn stack(&self, site: &Place) -> Vec<Frame> {
-        let stacks = self.collected.stacks.get(site);
+    pub(crate) fn stack(&self, place: &Place) -> Vec<Frame> {
+        let stacks = self.collected.stacks.get(place);
         stacks
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))
             .map_or_else(Vec::new, |s| s.0.clone())
@@ -457,12 +457,12 @@ impl Context<'_> {
 
 /// The stack of the most frequent place that has one.
 fn first_stack<'s>(
-    sites: impl Iterator<Item = (&'s Place, u64)>,
+    places: impl Iterator<Item = (&'s Place, u64)>,
     stack: impl Fn(&Place) -> Vec<Frame>,
 ) -> Vec<Frame> {
-    let mut sites: Vec<_> = sites.collect();
-    sites.sort_by_key(|(site, count)| (std::cmp::Reverse(*count), **site));
-    let mut stacks = sites.into_iter().map(|(site, _)| stack(site));
+    let mut places: Vec<_> = places.collect();
+    places.sort_by_key(|(place, count)| (std::cmp::Reverse(*count), **place));
+    let mut stacks = places.into_iter().map(|(place, _)| stack(place));
     stacks.find(|stack| !stack.is_empty()).unwrap_or_default()
 }
 

@@ -81,15 +81,15 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         .map(|(key, refused)| Seen {
             key,
             refused,
-            process: context.name(key.site.program(), &refused.comm),
-            native: context.stack(&key.site),
+            process: context.name(key.place.program(), &refused.comm),
+            native: context.stack(&key.place),
         })
         .collect();
     let known = known_lines(&all);
     for seen in &all {
         let Seen { key, refused, process, native } = seen;
-        let program = key.site.program();
-        let not_refused = context.collected.lines_at.get(&key.site);
+        let program = key.place.program();
+        let not_refused = context.collected.lines_at.get(&key.place);
         let stack = [lines_of(seen, &known, not_refused), native].concat();
         let id = (
             label(process),
@@ -146,7 +146,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
             process.name,
             reached(&refused.limit, key.is_thread)
         ),
-        call_site: stack.clone(),
+        stack: stack.clone(),
         cost: Cost { caller_ns: Some(cost_ns), cpu_share: context.share(cost_ns), ..Cost::default() },
         evidence: list,
         reason: reason(&refused.limit).to_owned(),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// Refusals at a native function, of a program whose line was read.
-    fn place(function: &str, line: Option<u32>) -> (Vec<Frame>, Refused) {
+    fn placed(function: &str, line: Option<u32>) -> (Vec<Frame>, Refused) {
         let mut lines = LineCounts::default();
         line.into_iter().for_each(|line| lines.add(&[frame("start", Some(line))], 1));
         (vec![frame(function, None)], Refused::read_at(lines))
@@ -321,16 +321,16 @@ mod tests {
 
     #[test]
     fn a_line_that_one_process_was_read_at_is_that_of_the_others() {
-        let site = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
-        let key = RefusalKey { site, errno: libc::EAGAIN, is_thread: false };
+        let place = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false };
         let places = [
-            place("make_child", None),
-            place("make_child", Some(7)),
-            place("spawn", Some(8)),
-            place("spawn", Some(9)),
-            place("spawn", None),
-            place("Perl_pp_fork", Some(10)),
-            place("Perl_pp_system", Some(11)),
+            placed("make_child", None),
+            placed("make_child", Some(7)),
+            placed("spawn", Some(8)),
+            placed("spawn", Some(9)),
+            placed("spawn", None),
+            placed("Perl_pp_fork", Some(10)),
+            placed("Perl_pp_system", Some(11)),
         ];
         let seen = places.iter().map(|(native, refused)| Seen {
             key: &key,
@@ -345,7 +345,7 @@ mod tests {
         };
         let lines: Vec<_> = all.iter().map(|seen| line(seen, None)).collect();
         assert_eq!(lines, [Some(7), Some(7), Some(8), Some(9), None, None, Some(11)]);
-        let (_, one) = place("", Some(20));
+        let (_, one) = placed("", Some(20));
         assert_eq!(line(&all[5], Some(&one.lines)), Some(20), "of another fork at the place");
         let mut two = one.lines.clone();
         two.add(&[frame("stop", Some(21))], 1);

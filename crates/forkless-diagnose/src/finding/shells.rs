@@ -138,8 +138,8 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let (line, _) = lines.first()?;
     let mut read = LineCounts::default();
     caller.needless.iter().for_each(|group| read.merge(&group.read));
-    let sites = caller.needless.iter().flat_map(|group| group.sites.each());
-    let stack = context.stack_behind(read.most(), sites);
+    let places = caller.needless.iter().flat_map(|group| group.places.each());
+    let stack = context.stack_behind(read.most(), places);
     let (remedy, obstacle, by_remedy) =
         match spared(caller, Starter::of(&stack), context.reach(&caller.programs)) {
             // Changing the program gains more.
@@ -176,7 +176,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     list.extend(lines_evidence(&read, "readings"));
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
-        call_site: stack,
+        stack,
         lines: read,
         cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: list,
@@ -255,9 +255,9 @@ mod tests {
             ..Frame::default()
         };
         let place = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
-        let call_site = |read: &[Frame]| {
+        let stack = |read: &[Frame]| {
             let mut group = ShellGroup { count: 1000, ..ShellGroup::default() };
-            group.sites.add(place, 1000);
+            group.places.add(place, 1000);
             group.lines.add("uname -a");
             group.overhead.add(2e6);
             if !read.is_empty() {
@@ -268,12 +268,9 @@ mod tests {
             collected.stacks.insert(place, vec![(vec![frame("uv_spawn", None)], 1)]);
             collected.lines_at.entry(place).or_default().add(&[frame("spawnOne", Some(13))], 99);
             let model = crate::model::CostModel::default();
-            crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0).call_site
+            crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0).stack
         };
-        assert_eq!(
-            call_site(&[frame("gitLog", Some(10))]),
-            [frame("gitLog", Some(10)), frame("uv_spawn", None)]
-        );
-        assert_eq!(call_site(&[]), [frame("uv_spawn", None)], "none was read at a shell");
+        assert_eq!(stack(&[frame("gitLog", Some(10))]), [frame("gitLog", Some(10)), frame("uv_spawn", None)]);
+        assert_eq!(stack(&[]), [frame("uv_spawn", None)], "none was read at a shell");
     }
 }

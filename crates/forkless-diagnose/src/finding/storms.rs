@@ -205,7 +205,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     if let Some(exec) = starter.mean_exec_ns() {
         list.push(evidence("of it the exec (measured)", time(exec)));
     }
-    let (call_site, lines) = place(context, &process.name);
+    let (stack, lines) = place(context, &process.name);
     let lines = several(&lines);
     list.extend(lines_evidence(&lines, "readings"));
     Some(Finding {
@@ -215,7 +215,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             context.per_second(programs),
             names
         ),
-        call_site,
+        stack,
         lines,
         cost: Cost {
             caller_ns: Some(caller_ns),
@@ -252,12 +252,12 @@ fn place(context: &Context<'_>, name: &str) -> (Vec<Frame>, LineCounts) {
     };
     let places = || {
         let starts = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
-        starts.filter(|((site, _), _)| of_name(site.program()))
+        starts.filter(|((place, _), _)| of_name(place.program()))
     };
     let mut lines = LineCounts::default();
     places().for_each(|(_, group)| lines.merge(&group.lines));
-    let most = places().max_by_key(|((site, _), group)| (group.count, *site));
-    let native = most.map_or_else(Vec::new, |((site, _), _)| context.stack(site));
+    let most = places().max_by_key(|((place, _), group)| (group.count, *place));
+    let native = most.map_or_else(Vec::new, |((place, _), _)| context.stack(place));
     ([lines.most(), &native].concat(), lines)
 }
 
@@ -276,7 +276,7 @@ mod tests {
     /// A configure script was found at an address of dash's.
     #[test]
     fn the_place_of_a_storm_is_the_users_line() {
-        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
+        let at = |pid| Place { pid, nr: 56, ip: 1, word: 0, image: 0 };
         let frame = |function: &str, line| {
             let (function, module) = (Some(function.to_owned()), "/srv/configure".to_owned());
             Frame { function, module, line, ..Frame::default() }
@@ -289,13 +289,13 @@ mod tests {
         let mut collected = Collected::new();
         for (pid, name) in [(1, "configure"), (2, "configure"), (3, "other")] {
             let known = KnownProgram { comm: name.into(), ..KnownProgram::default() };
-            collected.event(Event::Program(SeenProgram { key: site(pid).program(), known, cut: false }));
-            collected.stacks.insert(site(pid), vec![(vec![frame("fork", None)], 1)]);
+            collected.event(Event::Program(SeenProgram { key: at(pid).program(), known, cut: false }));
+            collected.stacks.insert(at(pid), vec![(vec![frame("fork", None)], 1)]);
         }
         let groups = HashMap::from([
-            ((site(1), Outcome::ForkThenExec), starts(9, 7)),
-            ((site(2), Outcome::ForkThenExec), starts(20, 8)),
-            ((site(3), Outcome::ForkThenExec), starts(50, 9)),
+            ((at(1), Outcome::ForkThenExec), starts(9, 7)),
+            ((at(2), Outcome::ForkThenExec), starts(20, 8)),
+            ((at(3), Outcome::ForkThenExec), starts(50, 9)),
         ]);
         let (stack, lines) =
             look(&collected, &groups, &CostModel::default(), |context| place(context, "configure"));

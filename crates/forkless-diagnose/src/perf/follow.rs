@@ -5,7 +5,7 @@
 //! (`vma_needs_copy()` in the kernel's mm/memory.c), so a forked child's first instruction faults
 //! on its own address. A child that shares its parent's memory runs on pages that the parent has
 //! just used. The child's stack at that first fault is a copy of its parent's, and gives the call
-//! site.
+//! place.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -71,7 +71,7 @@ struct Running {
 pub(super) struct Follow {
     children: HashMap<u32, Tracked>,
     /// By process: the place of its last known creation.
-    sites: HashMap<u32, Place>,
+    places: HashMap<u32, Place>,
     /// By thread: the time of its last allocation for a memory descriptor.
     allocations: HashMap<u32, u64>,
     /// By thread: the process it has just created, `None` for a thread. The tracepoint comes right
@@ -140,7 +140,7 @@ impl Follow {
             PerfRecordKind::Exec { comm, argv, image } => {
                 self.became(process, comm.clone(), argv.clone(), image);
                 self.known_code.remove(&process);
-                self.sites.remove(&process);
+                self.places.remove(&process);
                 self.memories.remove(&process);
                 self.allocations.remove(&thread);
                 if let Some(tracked) = self.children.get_mut(&process) {
@@ -262,7 +262,7 @@ impl Follow {
         }
         self.made.insert(thread, Some(child));
         // Forget the pid's last owner, in case its exit was lost.
-        self.sites.remove(&child);
+        self.places.remove(&child);
         self.known_code.remove(&child);
         self.memories.remove(&child);
         // Until its exec a child is its parent's program.
@@ -278,10 +278,10 @@ impl Follow {
     /// Takes in the tracepoint of a creation.
     fn told(&mut self, child: u32, flags: u64, stack: UserStack, sink: &mut impl FnMut(Event)) {
         let Some(caller) = self.children.get(&child).map(|tracked| tracked.creation.caller) else { return };
-        let site = self.place(caller, stack, sink);
+        let place = self.place(caller, stack, sink);
         let Some(tracked) = self.children.get_mut(&child) else { return };
         tracked.flags = Some(flags);
-        tracked.creation.site = site;
+        tracked.creation.place = place;
         // A creation that shares memory makes no memory descriptor: its allocation was for
         // something else.
         if flags & SHARED == 0
@@ -297,20 +297,20 @@ impl Follow {
     fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Place {
         let word = self.word_of_caller(caller, &stack);
         let image = self.programs.get(&caller).map_or(0, |program| program.image);
-        let site = Place { pid: caller, nr: 0, ip: stack.ip, word, image };
-        if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
-            self.sites.insert(caller, site);
+        let place = Place { pid: caller, nr: 0, ip: stack.ip, word, image };
+        if self.places.len() < MAX_CALLERS || self.places.contains_key(&caller) {
+            self.places.insert(caller, place);
         }
         if stack.ip != 0 && !stack.top.is_empty() {
             let UserStack { fp, lr, sp, top, .. } = stack;
             // First of all: the caller does not wait long.
             sink(Event::Caller(CreatingThread { pid: caller, stack_pointer: sp, stands_for: 1 }));
-            sink(Event::Stack(StackTop { site, class: CLASS_CREATION, pages: 0, sp, fp, lr, top }));
+            sink(Event::Stack(StackTop { place, class: CLASS_CREATION, pages: 0, sp, fp, lr, top }));
         }
-        site
+        place
     }
 
-    /// `word` of the BPF tiers' `struct site`.
+    /// `word` of the BPF tiers' `struct place`.
     fn word_of_caller(&mut self, caller: u32, stack: &UserStack) -> u64 {
         if self.known_code.len() >= MAX_CALLERS {
             self.known_code.clear();
@@ -345,7 +345,7 @@ impl Follow {
         let Some(tracked) = self.children.get(&process).filter(|tracked| !tracked.creation.execed()) else {
             return;
         };
-        let undecided = tracked.flags.is_none() || tracked.creation.site.nr == UNPLACED;
+        let undecided = tracked.flags.is_none() || tracked.creation.place.nr == UNPLACED;
         // The fault must be where the creation returned: a child that shares memory may be the
         // first to run another page.
         let is_first = ip & page_mask == address & page_mask
@@ -358,11 +358,11 @@ impl Follow {
         }
         if let Some(stack) = stack {
             // Only the first fault's stack: later ones belong to the child's own calls.
-            if is_first && tracked.creation.site.nr == UNPLACED {
+            if is_first && tracked.creation.place.nr == UNPLACED {
                 let caller = tracked.creation.caller;
-                let site = self.place(caller, stack, sink);
+                let place = self.place(caller, stack, sink);
                 if let Some(tracked) = self.children.get_mut(&process) {
-                    tracked.creation.site = site;
+                    tracked.creation.place = place;
                 }
             }
         }
@@ -388,11 +388,11 @@ impl Follow {
         self.known_code.remove(&process);
         self.memories.remove(&process);
         self.programs.remove(&process);
-        let last_site = self.sites.remove(&process);
+        let last_place = self.places.remove(&process);
         let Some(mut tracked) = self.children.remove(&process) else {
             // It may still be the caller of its own children.
-            if let Some(site) = last_site {
-                self.sites.insert(process, site);
+            if let Some(place) = last_place {
+                self.places.insert(process, place);
             }
             return;
         };
@@ -410,9 +410,9 @@ impl Follow {
         let mut creation = tracked.creation.clone();
         creation.flags = CloneFlags(tracked.flags.unwrap_or(SHARED));
         creation.kind = creation.flags.kind();
-        if creation.site.nr == UNPLACED {
-            let known = self.sites.get(&creation.caller).copied();
-            creation.site = known.unwrap_or(Place { nr: 0, ..creation.site });
+        if creation.place.nr == UNPLACED {
+            let known = self.places.get(&creation.caller).copied();
+            creation.place = known.unwrap_or(Place { nr: 0, ..creation.place });
         }
         creation
     }
@@ -462,7 +462,7 @@ fn creation(time: u64, caller: u32, thread: u32, child: u32, image: u64, comm: S
         caller,
         caller_thread: thread,
         caller_comm: comm,
-        site: Place { pid: caller, nr: UNPLACED, ip: 0, word: 0, image },
+        place: Place { pid: caller, nr: UNPLACED, ip: 0, word: 0, image },
         child,
         at_ns: time,
         ..Creation::unseen()

@@ -308,12 +308,12 @@ impl Unwinder {
     /// Notes the mappings of a stack's process and opens their files. `None` if the process is
     /// gone.
     pub fn meet(&mut self, stack: StackTop) -> Option<Sighting> {
-        let pid = stack.site.pid;
+        let pid = stack.place.pid;
         // Look each time: the process may have loaded a library since its last stack.
         let Some(now) = self.look_at(pid) else {
             // The process is known and has ended: the stack was taken before its end.
             let process = Arc::clone(self.processes.get(&pid)?);
-            return process.covers(stack.site.ip).then_some(Sighting { stack, process });
+            return process.covers(stack.place.ip).then_some(Sighting { stack, process });
         };
         let process = match self.processes.get(&pid) {
             // The same code: its tables are kept.
@@ -392,7 +392,7 @@ impl Sighting {
         let mut read = |address: u64| self.word_at(address);
         let mut addresses = Vec::new();
         let mut frames =
-            tables.unwinder.iter_frames(stack.site.ip, registers(stack), &mut tables.cache, &mut read);
+            tables.unwinder.iter_frames(stack.place.ip, registers(stack), &mut tables.cache, &mut read);
         while let Ok(Some(frame)) = frames.next() {
             addresses.push(frame.address_for_lookup());
             if addresses.len() == MAX_FRAMES {
@@ -409,8 +409,8 @@ impl Sighting {
     }
 
     /// The place of the stack.
-    pub(crate) fn site(&self) -> Place {
-        self.stack.site
+    pub(crate) fn place(&self) -> Place {
+        self.stack.place
     }
 
     /// The pages that the stack stands for.
@@ -422,7 +422,7 @@ impl Sighting {
     /// that makes the call, or if the address is in a register. Reads the C library's tables, once.
     pub(crate) fn return_at(&self) -> Option<ReturnAt> {
         let Self { stack, process } = self;
-        let Place { ip, .. } = stack.site;
+        let Place { ip, .. } = stack.place;
         process.code_at(ip).filter(|map| is_between(map))?;
         let mut tables = process.of_c_library.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = tables.get_or_insert_with(|| Tables::of(process, is_between));
@@ -441,13 +441,13 @@ impl Sighting {
             }
         };
         let (at, _) = seen.into_iter().rfind(|(_, word)| *word == address)?;
-        Some(ReturnAt { program: stack.site.program(), ip, above_sp: at - stack.sp, code })
+        Some(ReturnAt { program: stack.place.program(), ip, above_sp: at - stack.sp, code })
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 fn registers(stack: &StackTop) -> UnwindRegsNative {
-    UnwindRegsNative::new(stack.site.ip, stack.sp, stack.fp)
+    UnwindRegsNative::new(stack.place.ip, stack.sp, stack.fp)
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -545,8 +545,8 @@ mod tests {
     fn our_own_code_is_found_under_its_name() {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
-        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
-        let stack = StackTop { site, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
+        let stack = StackTop { place, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
         assert!(
@@ -561,9 +561,9 @@ mod tests {
     fn the_caller_of_a_function_just_entered_is_found_on_the_stack() {
         let address = |function: fn() -> u64| function as usize as u64;
         let ip = address(a_place_of_our_own);
-        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
+        let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
         let top = (address(another_place) + 1).to_ne_bytes().to_vec();
-        let stack = StackTop { site, class: 0, pages: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
+        let stack = StackTop { place, class: 0, pages: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
         assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
@@ -577,10 +577,10 @@ mod tests {
         // On entry to a function its return address lies at the stack pointer.
         let ip = libc::getppid as unsafe extern "C" fn() -> i32 as usize as u64;
         let ours = (a_place_of_our_own as fn() -> u64) as usize as u64;
-        let site = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 5 };
+        let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 5 };
         let top: Vec<u8> = [ours + 1, ours + 2].into_iter().flat_map(u64::to_ne_bytes).collect();
         let at = |ip, top: &[u8]| StackTop {
-            site: Place { ip, ..site },
+            place: Place { ip, ..place },
             class: 0,
             pages: 0,
             sp: 0x7ffc_1000,
@@ -590,7 +590,7 @@ mod tests {
         };
         let find = |ip, top: &[u8]| Unwinder::new().meet(at(ip, top)).expect("we are there").return_at();
         let found = find(ip, &top).expect("the C library calls");
-        assert_eq!((found.ip, found.above_sp, found.program), (ip, 0, site.program()));
+        assert_eq!((found.ip, found.above_sp, found.program), (ip, 0, place.program()));
         assert!(found.code.contains(&ours), "{found:x?}");
         assert_eq!(find(ours, &top), None, "our own call");
         assert_eq!(find(ip, &[]), None, "a stack that was not read");
@@ -676,7 +676,7 @@ mod tests {
         let pid = std::process::id();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let at = |ip| StackTop {
-            site: Place { pid, nr: 0, ip, word: 0, image: 0 },
+            place: Place { pid, nr: 0, ip, word: 0, image: 0 },
             class: 0,
             pages: 0,
             sp: 0,
@@ -704,8 +704,8 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
-        let site = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0, image: 0 };
-        let stack = StackTop { site, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let place = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0, image: 0 };
+        let stack = StackTop { place, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }
 }

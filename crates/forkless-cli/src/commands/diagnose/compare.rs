@@ -536,6 +536,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn interval(low: f64, mid: f64, high: f64) -> Interval {
@@ -597,6 +599,29 @@ mod tests {
         let before = vec![at("one (app.py:7)", 10.0), at("two (app.py:70)", 1.0)];
         let after = vec![at("two (app.py:80)", 1.0), at("one (app.py:8)", 1.0)];
         assert_eq!(verdicts(before, after), [Verdict::NoDifference, Verdict::Faster]);
+    }
+
+    /// Reports that were kept have `call_site` for what is `stack` now. Neither is needed.
+    #[test]
+    fn a_report_from_before_stack_had_its_name_is_read() {
+        let read = |key: &str| -> Finding {
+            let each = json!({ "low": 9e6, "mid": 10e6, "high": 11e6 });
+            let mut value = json!({
+                "kind": "full_fork_then_exec",
+                "title": "app forks",
+                "process": { "name": "app", "comm": "app" },
+                "place": "start (app.py:7)",
+                "count": 10,
+                "per_second": 1.0,
+                "cost": { "cpu_share": 0.1 },
+                "fork_times": { "call": each.clone() },
+                "saving_each_ns": each.clone(),
+                "saving_share": each,
+            });
+            value[key] = json!([{ "function": "start", "offset": 0, "module": "app.py", "line": 7 }]);
+            serde_json::from_value(value).expect("a finding")
+        };
+        assert_eq!(verdicts(vec![read("call_site")], vec![read("stack")]), [Verdict::NoDifference]);
     }
 
     #[test]

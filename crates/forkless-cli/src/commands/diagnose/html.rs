@@ -67,7 +67,7 @@ fn section(report: &DiagnosisReport, f: &Finding, most: f64) -> Markup {
         ("command", remedy::command(report, f)),
     ];
     entries.extend(f.evidence.iter().map(|fact| ("evidence", format!("{}: {}", fact.what, fact.value))));
-    let stack = f.call_site.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let stack = f.stack.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let width = (f.saving_share.mid / most * 100.0).clamp(0.5, 100.0);
     html! {
         section {

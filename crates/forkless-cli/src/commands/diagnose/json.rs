@@ -42,7 +42,7 @@ struct JsonRefused<'r> {
 struct JsonFinding<'r> {
     #[serde(flatten)]
     finding: &'r Finding,
-    /// The call site's innermost frame of the program itself.
+    /// The stack's innermost frame of the program itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<String>,
     remedy: String,

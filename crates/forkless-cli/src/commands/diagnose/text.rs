@@ -164,7 +164,7 @@ fn print_evidence(out: &mut impl Write, f: &Finding) -> io::Result<()> {
     for evidence in &f.evidence {
         writeln!(out, "   evidence {}: {}", evidence.what, in_line(&evidence.value))?;
     }
-    match f.call_site.split_first() {
+    match f.stack.split_first() {
         None => writeln!(out, "   from     (no stack: the process was gone, or the calls were too few)")?,
         Some((first, rest)) => {
             writeln!(out, "   from     {}", in_line(&first.to_string()))?;

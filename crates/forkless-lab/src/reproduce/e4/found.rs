@@ -48,8 +48,7 @@ fn finding(report: &Value, kind: &str) -> Option<FoundCalls> {
     let of_kind: Vec<&Value> =
         report["findings"].as_array()?.iter().filter(|one| one["kind"] == kind).collect();
     let most = of_kind.iter().max_by_key(|one| one["count"].as_u64())?;
-    let named =
-        most["call_site"].as_array().into_iter().flatten().find_map(|frame| frame["function"].as_str());
+    let named = most["stack"].as_array().into_iter().flatten().find_map(|frame| frame["function"].as_str());
     let place = named.unwrap_or("an unnamed function").to_owned();
     Some(FoundCalls { calls: of_kind.iter().filter_map(|one| one["count"].as_f64()).sum(), place })
 }
@@ -229,9 +228,9 @@ mod tests {
     #[test]
     fn the_calls_of_a_kind_are_added_up_and_placed_where_most_are_from() {
         let report = serde_json::json!({"findings": [
-            {"kind": "needless_signal_mask", "count": 5, "call_site": [{"function": "sigprocmask"}]},
-            {"kind": "needless_signal_mask", "count": 40, "call_site": [{"function": null}, {"function": "getcontext"}]},
-            {"kind": "localtime_lookups", "count": 1000, "call_site": []},
+            {"kind": "needless_signal_mask", "count": 5, "stack": [{"function": "sigprocmask"}]},
+            {"kind": "needless_signal_mask", "count": 40, "stack": [{"function": null}, {"function": "getcontext"}]},
+            {"kind": "localtime_lookups", "count": 1000, "stack": []},
         ]});
         let found = finding(&report, "needless_signal_mask").unwrap();
         assert_eq!((found.calls, found.place.as_str()), (45.0, "getcontext"));
