@@ -30,7 +30,7 @@ pub(crate) use self::open::{CLOCK_PERIOD, refused};
 use self::open::{Opener, Ring};
 use self::record::{PerfRecord, PerfRecordKind, PerfSource};
 use crate::command::Started;
-use crate::creation::Creation;
+use crate::creation::{CallerMemory, Creation};
 use crate::error::WatchError;
 use crate::event::{CpuSamples, Event, Totals};
 use crate::procfs;
@@ -289,49 +289,20 @@ impl PerfWatch {
         for ring in &mut self.rings {
             let source = ring.source;
             while let Some(mut record) = ring.next() {
-                match &mut record.what {
-                    PerfRecordKind::Exec { argv, image, .. } => {
-                        *argv = procfs::arguments(record.process);
-                        *image = procfs::arguments_at(record.process);
-                    }
-                    PerfRecordKind::Fork { child, child_process, memory } if child == child_process => {
-                        let caller = record.process;
-                        *memory = *memories.entry(caller).or_insert_with(|| procfs::memory_of(caller));
-                    }
-                    _ => {}
-                }
-                match record {
-                    PerfRecord { what: PerfRecordKind::Lost(count), .. } if source == PerfSource::Tasks => {
-                        self.follow.lost(count);
-                    }
-                    PerfRecord { what: PerfRecordKind::Lost(count), .. } if source == PerfSource::Faults => {
+                complete(&mut record, &mut memories);
+                match record.what {
+                    PerfRecordKind::Lost(count) if source == PerfSource::Tasks => self.follow.lost(count),
+                    PerfRecordKind::Lost(count) if source == PerfSource::Faults => {
                         self.follow.lost_samples += count;
                     }
                     // Lost stacks and CPU samples do no harm: they are samples.
-                    PerfRecord { what: PerfRecordKind::Lost(_), .. } => {}
+                    PerfRecordKind::Lost(_) => {}
                     // Process 0 is the idle task, or a process outside our pid namespace.
-                    record if record.process != self.own && record.process != 0 => {
-                        let is_exec = matches!(record.what, PerfRecordKind::Exec { .. });
-                        let process = record.process;
+                    _ if record.process == self.own || record.process == 0 => {}
+                    _ => {
                         self.waiting.push(record);
-                        if is_exec {
-                            let last = self.waiting.len() - 1;
-                            let before = execs.insert(process, last).map(|before| {
-                                if self.waiting[before].time < self.waiting[last].time {
-                                    before
-                                } else {
-                                    last
-                                }
-                            });
-                            if let Some(PerfRecordKind::Exec { argv, image, .. }) =
-                                before.map(|before| &mut self.waiting[before].what)
-                            {
-                                argv.clear();
-                                *image = None;
-                            }
-                        }
+                        keep_last_exec(&mut self.waiting, &mut execs);
                     }
-                    _ => {}
                 }
             }
         }
@@ -343,10 +314,63 @@ impl PerfWatch {
     }
 }
 
+/// Reads what a record lacks from /proc. `memories` has those of the callers seen before.
+fn complete(record: &mut PerfRecord, memories: &mut HashMap<u32, CallerMemory>) {
+    let process = record.process;
+    match &mut record.what {
+        PerfRecordKind::Exec { argv, image, .. } => {
+            *argv = procfs::arguments(process);
+            *image = procfs::arguments_at(process);
+        }
+        PerfRecordKind::Fork { child, child_process, memory } if child == child_process => {
+            *memory = *memories.entry(process).or_insert_with(|| procfs::memory_of(process));
+        }
+        _ => {}
+    }
+}
+
+/// If the youngest record is an exec: only the last of its process's execs keeps what /proc said.
+/// `execs` has, by process, where that one waits. Rings of several processors are not in order.
+fn keep_last_exec(waiting: &mut [PerfRecord], execs: &mut HashMap<u32, usize>) {
+    let Some(at) = waiting.len().checked_sub(1) else { return };
+    if !matches!(waiting[at].what, PerfRecordKind::Exec { .. }) {
+        return;
+    }
+    let last = execs.entry(waiting[at].process).or_insert(at);
+    if *last == at {
+        return;
+    }
+    let is_last = waiting[*last].time < waiting[at].time;
+    let earlier = if is_last { std::mem::replace(last, at) } else { at };
+    if let PerfRecordKind::Exec { argv, image, .. } = &mut waiting[earlier].what {
+        argv.clear();
+        *image = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::target::WatchedCommand;
+
+    /// The third of three execs kept the arguments beside the last one, whose record came first.
+    #[test]
+    fn one_exec_of_a_process_keeps_what_proc_said() {
+        let exec = |process, time: u64| {
+            let (comm, argv, image) = (String::new(), vec![time.to_string()], Some(time));
+            PerfRecord { time, process, thread: process, what: PerfRecordKind::Exec { comm, argv, image } }
+        };
+        let (mut waiting, mut execs) = (Vec::new(), HashMap::new());
+        for record in [exec(1, 30), exec(2, 5), exec(1, 10), exec(1, 20), exec(2, 6)] {
+            waiting.push(record);
+            keep_last_exec(&mut waiting, &mut execs);
+        }
+        let kept = waiting.iter().filter_map(|record| match &record.what {
+            PerfRecordKind::Exec { argv, image, .. } if !argv.is_empty() => *image,
+            _ => None,
+        });
+        assert_eq!(kept.collect::<Vec<_>>(), [30, 6]);
+    }
 
     /// A drained record was taken in only with the next record, or at the end of the wait.
     #[test]
