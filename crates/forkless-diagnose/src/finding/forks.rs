@@ -513,14 +513,53 @@ pub(super) fn saved_by_run<'p>(
     Some([saved.in_all, saved.in_caller])
 }
 
+/// The facts about forks that lead to the exec of these programs.
+fn start_evidence(
+    context: &Context<'_>,
+    merged: &Merged,
+    costs: &Costs,
+    programs: &[(String, u64)],
+    speculated: Result<&UnderRun, &Obstacle>,
+) -> Vec<Evidence> {
+    let group = &merged.group;
+    let mut list = vec![evidence(costs.call.how, interval(costs.call.each))];
+    list.extend(memory_evidence(group, &costs.pages));
+    if group.child.count() > 0 {
+        let median = interval(group.child.median());
+        list.push(evidence("from the copy to the new program, in the child", median));
+    }
+    list.push(if group.exec.count() > 0 {
+        evidence("of it the exec, which takes the copy down", interval(group.exec.median()))
+    } else {
+        evidence("of it taking down the copy (predicted)", interval(costs.teardown))
+    });
+    list.extend(faults_evidence(context, merged));
+    let programs: Vec<String> = programs.iter().map(|(path, times)| format!("{path} ({times})")).collect();
+    list.push(evidence("programs executed", programs.join(", ")));
+    list.push(evidence("a spawn here costs its caller (measured)", interval(context.model.spawn)));
+    list.push(evidence(
+        "under the preloaded library",
+        match speculated {
+            Ok(saved) => format!(
+                "{:.0} % commit, {} each in the caller (predicted)",
+                saved.share * 100.0,
+                time(context.speculation(&merged.programs).in_caller.mid)
+            ),
+            Err(obstacle) => format!("left as they are: {obstacle}"),
+        },
+    ));
+    list.extend(merged.lines_evidence(context));
+    list.extend(merged.unplaced_evidence());
+    list
+}
+
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let group = &merged.group;
     let model = context.model;
     let count = group.count;
     let costs = costs(context, merged);
     let Costs { pages, fault_each, teardown, pause, whole, .. } = &costs;
-    let (fault_each, teardown) = (*fault_each, *teardown);
-    let Call { each: call, sum_ns: caller_ns, how } = costs.call;
+    let Call { each: call, sum_ns: caller_ns, .. } = costs.call;
     // With the best remedy, each start still costs a spawn.
     let by_spawn = [*whole, *pause].map(|cost| cost.minus(model.spawn).at_least_zero());
     if !is_worth_a_word(context, group, pages, by_spawn[0].mid, by_spawn[1].mid, fault_each.mid) {
@@ -536,37 +575,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let name = label(&merged.process);
     let programs = group.programs.top(3);
-    let program_list =
-        programs.iter().map(|(path, times)| format!("{path} ({times})")).collect::<Vec<_>>().join(", ");
-    let mut list = vec![
-        evidence(how, interval(call)),
-        evidence("from the copy to the new program, in the child", interval(group.child.median())),
-        if group.exec.count() > 0 {
-            evidence("of it the exec, which takes the copy down", interval(group.exec.median()))
-        } else {
-            evidence("of it taking down the copy (predicted)", interval(teardown))
-        },
-    ];
-    list.extend(faults_evidence(context, merged));
-    list.push(evidence("programs executed", program_list));
-    list.push(evidence("a spawn here costs its caller (measured)", interval(model.spawn)));
-    list.push(evidence(
-        "under the preloaded library",
-        match &speculated {
-            Ok(saved) => format!(
-                "{:.0} % commit, {} each in the caller (predicted)",
-                saved.share * 100.0,
-                time(context.speculation(&merged.programs).in_caller.mid)
-            ),
-            Err(obstacle) => format!("left as they are: {obstacle}"),
-        },
-    ));
-    if group.child.count() == 0 {
-        list.remove(1); // nothing was timed
-    }
-    list.splice(1..1, memory_evidence(group, pages));
-    list.extend(merged.lines_evidence(context));
-    list.extend(merged.unplaced_evidence());
+    let list = start_evidence(context, merged, &costs, &programs, speculated.as_ref());
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
@@ -619,29 +628,17 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     })
 }
 
-fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+/// The facts about forks whose children go on with the memory.
+fn worker_evidence(
+    context: &Context<'_>,
+    merged: &Merged,
+    pages: &Copied,
+    call: &Call,
+    with_huge_pages: Estimate,
+) -> Vec<Evidence> {
     let group = &merged.group;
-    let model = context.model;
-    let count = group.count;
-    let pages = copied(context, merged);
-    let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
-    // With the remedy, the same memory is in huge pages.
-    let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
-    let mut saving_each = call.minus(with_huge_pages).at_least_zero();
-    if model.fork_per_huge_page.is_none() {
-        // No huge page could be had: perhaps nothing is saved.
-        saving_each.low = 0.0;
-    }
-    if saving_each.mid <= 0.0
-        || pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
-        || !is_worth_a_word(context, group, &pages, saving_each.mid, saving_each.mid, 0.0)
-    {
-        return None;
-    }
-    let (faults_copied, faults_reused) = faults(context, merged);
-    let name = label(&merged.process);
-    let mut list = vec![evidence(how, interval(call))];
-    list.extend(memory_evidence(group, &pages));
+    let mut list = vec![evidence(call.how, interval(call.each))];
+    list.extend(memory_evidence(group, pages));
     if let Some(history) = merged.programs.iter().find_map(|program| context.collected.pages.get(program))
         && history.last.anon_huge < history.first.anon_huge
     {
@@ -672,6 +669,32 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             "prctl(PR_SET_THP_DISABLE); its own setting decides (redis: disable-thp no)",
         ));
     }
+    list
+}
+
+fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    let group = &merged.group;
+    let model = context.model;
+    let count = group.count;
+    let pages = copied(context, merged);
+    let cost = call_cost(context, merged, &pages);
+    let Call { each: call, sum_ns: caller_ns, .. } = cost;
+    // With the remedy, the same memory is in huge pages.
+    let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
+    let mut saving_each = call.minus(with_huge_pages).at_least_zero();
+    if model.fork_per_huge_page.is_none() {
+        // No huge page could be had: perhaps nothing is saved.
+        saving_each.low = 0.0;
+    }
+    if saving_each.mid <= 0.0
+        || pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
+        || !is_worth_a_word(context, group, &pages, saving_each.mid, saving_each.mid, 0.0)
+    {
+        return None;
+    }
+    let (faults_copied, faults_reused) = faults(context, merged);
+    let name = label(&merged.process);
+    let list = worker_evidence(context, merged, &pages, &cost, with_huge_pages);
     let faults_ns =
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
     // What a watched command left behind is repaired by running the command again.
