@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio as _asyncio
 import contextlib
-import errno
 import functools
 import os
 import signal as _signal
@@ -40,10 +39,23 @@ from asyncio import base_events, unix_events
 from asyncio import subprocess as _standard_subprocess
 from asyncio.log import logger
 from asyncio.subprocess import Process, SubprocessStreamProtocol
-from typing import IO, TYPE_CHECKING, Any, Callable, List, Optional, Set, Tuple, Union, cast
+from typing import (
+    IO,
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    List,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+    cast,
+)
 
 from . import _awaited
 from ._awaited import FIRST_LOOK, LONGEST_PAUSE
+from ._starts import Starts
 
 __all__ = ["create_subprocess_exec", "create_subprocess_shell"]
 __all__ += [name for name in _asyncio.__all__ if name not in __all__]
@@ -186,54 +198,37 @@ async def _make_subprocess_transport(
     return cast(_asyncio.SubprocessTransport, transport)
 
 
-class _Starts:
-    """The starts of one loop that await their execs."""
-
+class _LoopStarts(Starts):
     def __init__(self) -> None:
         self.pending: Set[_Future] = set()
         # Present while somebody is in it: it refers to the loop, which must not be kept.
         self.queue: Optional[_asyncio.Lock] = None
         self.queued = 0
 
-    async def make(self, start: Callable[[], Any]) -> Any:
-        """Calls `start`. Where no descriptor is left for it, other starts give theirs back first.
-
-        A start has two more descriptors until its exec. With a thousand at a time that may be more
-        than a process has, although the children themselves would do with what there is.
-        """
-        try:
-            return start()
-        except OSError as error:
-            if error.errno != errno.EMFILE or not self.pending:
-                raise
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
         if self.queue is None:
             self.queue = _asyncio.Lock()
         self.queued += 1
         try:
             async with self.queue:
-                return await self._make_in_turn(start)
+                yield
         finally:
             self.queued -= 1
             if self.queued == 0:
                 self.queue = None
 
-    async def _make_in_turn(self, start: Callable[[], Any]) -> Any:
-        while True:
-            try:
-                return start()
-            except OSError as error:
-                if error.errno != errno.EMFILE or not self.pending:
-                    raise
-            await _asyncio.wait(set(self.pending), return_when=_asyncio.FIRST_COMPLETED)
+    async def one_ended(self) -> None:
+        await _asyncio.wait(set(self.pending), return_when=_asyncio.FIRST_COMPLETED)
 
 
-_all_starts: weakref.WeakKeyDictionary[Any, _Starts] = weakref.WeakKeyDictionary()
+_all_starts: weakref.WeakKeyDictionary[Any, _LoopStarts] = weakref.WeakKeyDictionary()
 
 
-def _starts_of(loop: Any) -> _Starts:
+def _starts_of(loop: Any) -> _LoopStarts:
     starts = _all_starts.get(loop)
     if starts is None:
-        starts = _all_starts[loop] = _Starts()
+        starts = _all_starts[loop] = _LoopStarts()
     return starts
 
 

@@ -25,7 +25,6 @@ A start can be cancelled, unlike trio's: the child is killed and reaped then.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from subprocess import CompletedProcess
@@ -35,6 +34,7 @@ import trio as _trio
 
 from . import _awaited, _group
 from ._awaited import FIRST_LOOK, LONGEST_PAUSE
+from ._starts import Starts
 
 __all__ = ["open_process", "run_process"]
 
@@ -106,43 +106,27 @@ async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
     return popen
 
 
-class _Starts:
-    """The starts of one run of trio that await their execs."""
-
+class _RunStarts(Starts):
     def __init__(self) -> None:
         self.pending = 0
         self.ended = _trio.lowlevel.ParkingLot()
         self.queue = _trio.Lock()
 
-    async def make(self, start: Callable[[], Any]) -> Any:
-        """Calls `start`. Where no descriptor is left for it, other starts give theirs back first.
+    def turn(self) -> _trio.Lock:
+        return self.queue
 
-        A start has two more descriptors until its exec. With a thousand at a time that may be more
-        than a process has, although the children themselves would do with what there is.
-        """
-        try:
-            return start()
-        except OSError as error:
-            if error.errno != errno.EMFILE or not self.pending:
-                raise
-        async with self.queue:
-            while True:
-                try:
-                    return start()
-                except OSError as error:
-                    if error.errno != errno.EMFILE or not self.pending:
-                        raise
-                await self.ended.park()
+    async def one_ended(self) -> None:
+        await self.ended.park()
 
 
-_all_starts: _trio.lowlevel.RunVar[_Starts] = _trio.lowlevel.RunVar("forkless starts")
+_all_starts: _trio.lowlevel.RunVar[_RunStarts] = _trio.lowlevel.RunVar("forkless starts")
 
 
-def _starts_here() -> _Starts:
+def _starts_here() -> _RunStarts:
     try:
         return _all_starts.get()
     except LookupError:
-        starts = _Starts()
+        starts = _RunStarts()
         _all_starts.set(starts)
         return starts
 
