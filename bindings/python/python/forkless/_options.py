@@ -17,30 +17,10 @@ from ._native import StepError
 # Not from `typing`, whose import takes as long as that of `subprocess`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+    from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
 
 # RLIM_INFINITY as the kernel has it. Python's module `resource` has -1.
 _UNLIMITED = 2**64 - 1
-
-NAMES: FrozenSet[str] = frozenset(
-    (
-        "affinity",
-        "cgroup",
-        "deadline",
-        "fds",
-        "kill_group",
-        "nice",
-        "no_new_privs",
-        "pdeathsig",
-        "rlimits",
-        "scheduler",
-        "setctty",
-    )
-)
-
-
-#: Of these any value that is false asks for nothing.
-_SWITCHES: FrozenSet[str] = frozenset(("fds", "kill_group", "no_new_privs", "pdeathsig", "rlimits"))
 
 
 class Options:
@@ -75,9 +55,9 @@ def take(given: Dict[str, Any]) -> Options:
         value = given.pop(name)
         if value is None:
             continue
-        _TAKE[name](options, value)
-        asks = bool(value) if name in _SWITCHES else value is not False or name != "setctty"
-        if asks:
+        option = _ALL[name]
+        option.take(options, value)
+        if option.asks(value):
             options.given.append(name)
     return options
 
@@ -216,32 +196,89 @@ def _kill_group(options: Options, value: Any) -> None:
     options.kill_group = bool(value)
 
 
-_TAKE = {
-    "affinity": _affinity,
-    "cgroup": _cgroup,
-    "deadline": _deadline,
-    "fds": _fds,
-    "kill_group": _kill_group,
-    "nice": _nice,
-    "no_new_privs": _no_new_privs,
-    "pdeathsig": _pdeathsig,
-    "rlimits": _rlimits,
-    "scheduler": _scheduler,
-    "setctty": _setctty,
+def _asks(value: Any) -> bool:
+    """Most values ask for something, 0 too: a nice value, a processor, a terminal."""
+    return True
+
+
+def _is_not_false(value: Any) -> bool:
+    return value is not False
+
+
+class _Option:
+    """One option: what takes its value, whether a value asks for anything, and the step of the
+    start that it is, with what to do if that fails. The standard options' steps have the standard
+    module's messages, and some options are no step of their own.
+    """
+
+    __slots__ = ("take", "asks", "step", "advice")
+
+    def __init__(
+        self,
+        take: Callable[[Options, Any], None],
+        asks: Callable[[Any], bool] = _asks,
+        step: str = "",
+        advice: str = "",
+    ) -> None:
+        self.take = take
+        self.asks = asks
+        self.step = step
+        self.advice = advice
+
+
+_ALL = {
+    "affinity": _Option(
+        _affinity,
+        step="affinity",
+        advice="affinity: no CPU of these may be used, see os.sched_getaffinity(0)",
+    ),
+    "cgroup": _Option(
+        _cgroup,
+        step="cgroup",
+        advice="cgroup: the directory must be a cgroup's that this user may write to",
+    ),
+    "deadline": _Option(_deadline),
+    "fds": _Option(_fds, asks=bool),
+    "kill_group": _Option(_kill_group, asks=bool),
+    "nice": _Option(
+        _nice,
+        step="nice",
+        advice="nice: a lower value than now needs CAP_SYS_NICE or RLIMIT_NICE",
+    ),
+    "no_new_privs": _Option(
+        _no_new_privs,
+        asks=bool,
+        step="no_new_privs",
+        advice="no_new_privs: the kernel refused it",
+    ),
+    "pdeathsig": _Option(
+        _pdeathsig,
+        asks=bool,
+        step="death_signal",
+        advice="pdeathsig: from a thread with a PID namespace of its own it cannot be set",
+    ),
+    "rlimits": _Option(
+        _rlimits,
+        asks=bool,
+        step="rlimit",
+        advice="rlimits: a hard limit above the present one needs CAP_SYS_RESOURCE",
+    ),
+    "scheduler": _Option(
+        _scheduler,
+        step="scheduler",
+        advice="scheduler: a real-time policy needs CAP_SYS_NICE or RLIMIT_RTPRIO",
+    ),
+    "setctty": _Option(
+        _setctty,
+        asks=_is_not_false,
+        step="terminal",
+        advice="setctty: the number must be a terminal that no other session has",
+    ),
 }
 
-# What to do about a step of ours that failed. The standard options' steps have the standard
-# module's messages.
-_ADVICE = {
-    "affinity": "affinity: no CPU of these may be used, see os.sched_getaffinity(0)",
-    "cgroup": "cgroup: the directory must be a cgroup's that this user may write to",
-    "death_signal": "pdeathsig: from a thread with a PID namespace of its own it cannot be set",
-    "nice": "nice: a lower value than now needs CAP_SYS_NICE or RLIMIT_NICE",
-    "no_new_privs": "no_new_privs: the kernel refused it",
-    "rlimit": "rlimits: a hard limit above the present one needs CAP_SYS_RESOURCE",
-    "scheduler": "scheduler: a real-time policy needs CAP_SYS_NICE or RLIMIT_RTPRIO",
-    "terminal": "setctty: the number must be a terminal that no other session has",
-}
+NAMES: FrozenSet[str] = frozenset(_ALL)
+
+_ADVICE = {option.step: option.advice for option in _ALL.values() if option.step}
 
 
 def own_error(error: StepError, options: Optional[Options]) -> Optional[OSError]:
