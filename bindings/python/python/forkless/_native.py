@@ -13,7 +13,7 @@ from . import _forkless
 # Not from `typing`, whose import takes as long as that of `subprocess`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Sequence, Tuple
+    from typing import Any, Optional, Sequence
 
 __all__ = ["Child", "StepError", "spawn"]
 
@@ -108,35 +108,10 @@ class Child:
         return None
 
 
-def spawn(
-    argv: Sequence[bytes],
-    *,
-    executables: Sequence[bytes],
-    env: Optional[Sequence[bytes]],
-    cwd: Optional[bytes],
-    fds: Sequence[Tuple[int, int]],
-    close_fds: bool,
-    keep: Sequence[int],
-    restore_signals: bool,
-    setsid: bool,
-    process_group: int = -1,
-    gid: Optional[int] = None,
-    groups: Optional[Sequence[int]] = None,
-    uid: Optional[int] = None,
-    umask: int = -1,
-    rlimits: Sequence[Tuple[int, int, int]] = (),
-    pdeathsig: int = 0,
-    no_new_privs: bool = False,
-    cgroup: Optional[bytes] = None,
-    nice: Optional[int] = None,
-    affinity: Optional[Sequence[int]] = None,
-    scheduler: Optional[Tuple[int, int]] = None,
-    setctty: int = -1,
-    blocking: bool = True,
-    owner: Optional[object] = None,
-) -> Child:
+def spawn(argv: Sequence[bytes], **options: Any) -> Child:
     """Starts a child without fork, with the lock of the interpreter released.
 
+    The options are those of the native function; `_forkless.pyi` has them with their defaults.
     Every sequence is a list or a tuple. `executables` are tried in their order, and no search is
     made. `env` has entries ``NAME=value``; None hands on the environment of the process. `fds` are
     pairs of a number in the child and this process's descriptor, -1 to close the number. `keep` are
@@ -150,32 +125,7 @@ def spawn(
 
     Raises StepError, and ValueError for a NUL byte.
     """
-    started = _forkless.spawn(
-        argv,
-        executables,
-        env,
-        cwd,
-        fds,
-        close_fds,
-        keep,
-        restore_signals,
-        setsid,
-        process_group,
-        gid,
-        groups,
-        uid,
-        umask,
-        rlimits,
-        pdeathsig,
-        no_new_privs,
-        cgroup,
-        nice,
-        affinity,
-        scheduler,
-        setctty,
-        blocking,
-        owner,
-    )
+    started = _forkless.spawn(argv, **options)
     if isinstance(started[0], str):
         raise StepError(*started)
     return Child(*started)
