@@ -501,20 +501,7 @@ def _methods(popen):
             return standard_execute_child(self, *[given[name] for name in _STANDARD_PARAMETERS])
 
         user_executable = executable
-        if type(args) is list:
-            args = args[:]
-        elif isinstance(args, (str, bytes)):
-            args = [args]
-        elif isinstance(args, os.PathLike):
-            if shell:
-                raise TypeError("path-like args is not allowed when shell is true")
-            args = [args]
-        else:
-            args = list(args)
-        if shell:
-            args[:0] = [executable or "/bin/sh", "-c"]
-        if executable is None:
-            executable = args[0]
+        args, executable = _words(args, executable, shell)
 
         sys.audit("subprocess.Popen", executable, args, cwd, env)
         by_posix_spawn = options is None and _goes_by_posix_spawn(locals())
@@ -542,13 +529,8 @@ def _methods(popen):
             uid = _id(uid, "uid")
 
         number = _posix_spawn_number if by_posix_spawn else _c_int
-        fds = []
-        if p2cread != -1:
-            fds.append((0, number(p2cread)))
-        if c2pwrite != -1:
-            fds.append((1, number(c2pwrite)))
-        if errwrite != -1:
-            fds.append((2, number(errwrite)))
+        ends = ((0, p2cread), (1, c2pwrite), (2, errwrite))
+        fds = [(own, number(end)) for own, end in ends if end != -1]
 
         if by_posix_spawn:
             is_told = env is not None or _SINCE_3_13
@@ -616,11 +598,7 @@ def _methods(popen):
             error = _StepError(*started)
             _tidy_failed(self, error, locals())
             raise _start_exception(self, error, executable, cwd, by_posix_spawn)
-        if not blocking:
-            self._names = (executable, cwd, by_posix_spawn)
-            self._child = _Child(*started)
-        if leads:
-            _lead(self, started, options)
+        _result(self, started, (executable, cwd, by_posix_spawn), options, blocking)
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
 
     if tuple(_OWN_PARAMETERS[: len(_STANDARD_PARAMETERS)]) != _STANDARD_PARAMETERS:
@@ -854,6 +832,37 @@ def _tidy_failed(popen, error, given):
         popen._handle_exitstatus(255 << 8)
 
 
+def _words(args, executable, shell):
+    """The command as a list of its own, and the program: that of a line is a shell."""
+    if type(args) is list:
+        args = args[:]
+    elif isinstance(args, (str, bytes)):
+        args = [args]
+    elif isinstance(args, os.PathLike):
+        if shell:
+            raise TypeError("path-like args is not allowed when shell is true")
+        args = [args]
+    else:
+        args = list(args)
+    if shell:
+        args[:0] = [executable or "/bin/sh", "-c"]
+    return args, args[0] if executable is None else executable
+
+
+def _result(self, started, names, options, blocking):
+    """Takes a start that has succeeded into a Popen. `names` are those of its later errors."""
+    if not blocking:
+        self._names = names
+        self._child = _Child(*started)
+    if options is not None and options.leads_group:
+        # The pidfd has one owner.
+        child = getattr(self, "_child", None) or _Child(*started)
+        self._leader = leader = _group.Leader(child, self._waitpid_lock, options.deadline)
+        self._deadline = leader.moment
+        if leader.moment is not None and blocking:
+            _group.watch(leader)
+
+
 def _goes_by_posix_spawn(given):
     """Whether the standard `_execute_child` leaves a start with these arguments to
     `os.posix_spawn`."""
@@ -906,15 +915,6 @@ def _direct_line(self, argv, executable, pass_fds, other_options, **rest):
     ):
         return None
     return _shell.start(argv[2], **rest)
-
-
-def _lead(self, started, options):
-    # The pidfd has one owner.
-    child = getattr(self, "_child", None) or _Child(*started)
-    self._leader = leader = _group.Leader(child, self._waitpid_lock, options.deadline)
-    self._deadline = leader.moment
-    if leader.moment is not None and getattr(self, "_blocking", True):
-        _group.watch(leader)
 
 
 class Popen(_Base):
