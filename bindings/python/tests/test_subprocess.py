@@ -590,7 +590,7 @@ def test_the_lock_of_the_interpreter_is_released(tmp_path):
     try:
         with open(program, "ab"):
             before = time.monotonic()
-            # The engine waits up to 63 ms for the file's writer.
+            # The native module waits up to 63 ms for the file's writer.
             with pytest.raises(OSError) as raised:
                 subprocess.Popen([program])
             after = time.monotonic()
