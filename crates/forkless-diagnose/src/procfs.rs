@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use forkless_sys::signal::SigSet;
 
@@ -45,7 +46,13 @@ pub(crate) fn is_foreign() -> bool {
 /// A file of /proc as text. A process's name is any 15 bytes (prctl(2), PR_SET_NAME) and occurs in
 /// `stat`, `status` and `comm`. A name that is not UTF-8 must not make the rest unreadable.
 pub(crate) fn read(path: &str) -> Option<String> {
-    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    // Room from the start: such a file tells no size, and would be read in small parts.
+    let mut bytes = Vec::with_capacity(1024);
+    fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
+    Some(
+        String::from_utf8(bytes)
+            .unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned()),
+    )
 }
 
 /// An amount as files of /proc have it, `N kB`, in bytes.
@@ -58,16 +65,32 @@ pub(crate) fn bytes_of(text: &str, name: &str) -> Option<u64> {
     bytes(text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?)
 }
 
-/// The fields of /proc/PID/stat after the command name, which may hold blanks and parentheses
-/// itself.
-fn stat_fields(pid: u32) -> Option<Vec<String>> {
-    let stat = read(&format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    Some(rest.split_whitespace().map(str::to_owned).collect())
+/// /proc/PID/stat.
+struct Stat {
+    text: String,
+    /// Where the command name ends, which may hold blanks and parentheses itself.
+    name_end: usize,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Self> {
+        let text = read(&format!("/proc/{pid}/stat"))?;
+        let name_end = text.rfind(')')? + 1;
+        Some(Self { text, name_end })
+    }
+
+    /// A field after the command name, from 0: three less than the manual page's number.
+    fn field(&self, at: usize) -> Option<&str> {
+        self.text[self.name_end..].split_ascii_whitespace().nth(at)
+    }
+
+    fn number<T: FromStr>(&self, at: usize) -> Option<T> {
+        self.field(at)?.parse().ok()
+    }
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    stat_fields(pid)?.get(1)?.parse().ok()
+    Stat::of(pid)?.number(1)
 }
 
 /// Facts of /proc/PID/stat.
@@ -83,12 +106,12 @@ pub(crate) struct ProcessTimes {
 }
 
 pub(crate) fn times_of(pid: u32) -> Option<ProcessTimes> {
-    let fields = stat_fields(pid)?;
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let stat = Stat::of(pid)?;
+    let ticks = stat.number::<u64>(11)? + stat.number::<u64>(12)?;
     Some(ProcessTimes {
-        cpu_ns: (number(11)? + number(12)?) * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
-        start_ticks: number(19)?,
-        arguments_at: number(45).filter(|&address| address != 0),
+        cpu_ns: ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
+        start_ticks: stat.number(19)?,
+        arguments_at: stat.number(45).filter(|&address| address != 0),
     })
 }
 
@@ -99,13 +122,12 @@ pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
 /// Start time of a process in clock ticks since boot. With the pid it identifies a process for
 /// ever.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
-    stat_fields(pid)?.get(19)?.parse().ok()
+    Stat::of(pid)?.number(19)
 }
 
 /// Whether a process exists and is no zombie.
 pub(crate) fn runs(pid: u32) -> bool {
-    stat_fields(pid)
-        .is_some_and(|fields| fields.first().is_some_and(|state| !matches!(state.as_str(), "Z" | "X")))
+    Stat::of(pid).is_some_and(|stat| stat.field(0).is_some_and(|state| !matches!(state, "Z" | "X")))
 }
 
 /// Now, in the unit of [`start_ticks`].
@@ -134,15 +156,15 @@ pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option
 /// The address range of the main program's code: fields 26 and 27 of /proc/PID/stat. They are zero
 /// without the right to trace the process.
 pub(crate) fn text_range(pid: u32) -> Option<Range<u64>> {
-    let fields = stat_fields(pid)?;
-    let range = fields.get(23)?.parse().ok()?..fields.get(24)?.parse().ok()?;
+    let stat = Stat::of(pid)?;
+    let range = stat.number(23)?..stat.number(24)?;
     (range.start > 1 && !range.is_empty()).then_some(range)
 }
 
 /// The address of a process's arguments (field 48 of /proc/PID/stat). Each exec changes it where
 /// addresses are randomised. `None` without the right to trace the process, and for kernel threads.
 pub(crate) fn arguments_at(pid: u32) -> Option<u64> {
-    stat_fields(pid)?.get(45)?.parse().ok().filter(|&address| address != 0)
+    Stat::of(pid)?.number(45).filter(|&address| address != 0)
 }
 
 /// Whether a process has made no exec since. `None` if that cannot be told.
@@ -215,7 +237,7 @@ pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
 
 /// The number of a process's threads.
 pub(crate) fn threads_of(pid: u32) -> Option<u64> {
-    stat_fields(pid)?.get(17)?.parse().ok()
+    Stat::of(pid)?.number(17)
 }
 
 /// Fails for the number of a thread that is not its process's first. /proc does not list it, and

@@ -57,7 +57,9 @@ impl ThreadCall {
     /// # Errors
     /// The thread is gone, or may not be looked at.
     pub fn of(pid: u32, tid: u32) -> io::Result<Option<Self>> {
-        fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).map(|line| Self::parse(&line))
+        let mut line = String::with_capacity(256);
+        fs::File::open(format!("/proc/{pid}/task/{tid}/syscall"))?.read_to_string(&mut line)?;
+        Ok(Self::parse(&line))
     }
 
     /// "running", or: number, six arguments, stack pointer, program counter. Of -1 there are no

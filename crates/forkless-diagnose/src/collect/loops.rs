@@ -245,6 +245,8 @@ pub(crate) struct Loops {
     threads: HashMap<(ProgramKey, u32), Thread>,
     /// Those of which it is not known yet whether they are a loop's. They are looked at in turns.
     unknown: VecDeque<(ProgramKey, u32)>,
+    /// When the last round of looks was.
+    looked: Option<Instant>,
     descriptors: Walk,
 }
 
@@ -252,7 +254,7 @@ impl Loops {
     pub(super) fn created(&mut self, creation: &Creation) {
         // A wrapper script's waits are not those of the loop that it executes.
         let key = (creation.place.program(), creation.caller_thread);
-        let Self { threads, unknown, descriptors } = self;
+        let Self { threads, unknown, descriptors, .. } = self;
         if threads.len() >= MAX_THREADS && !threads.contains_key(&key) {
             forget_the_least(threads, |thread| thread.ns as f64);
         }
@@ -285,8 +287,13 @@ impl Loops {
     }
 
     /// Looks at the next threads of which it is not known whether they are a loop's. To be called
-    /// often: a loop that mostly starts programs seldom waits.
-    pub(super) fn look(&mut self) {
+    /// often: a loop that mostly starts programs seldom waits. Beside many creations it is called
+    /// after each, and has a round only if the last one was a while ago.
+    pub(super) fn look(&mut self, now: Instant) {
+        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < BETWEEN) {
+            return;
+        }
+        self.looked = Some(now).filter(|_| !self.unknown.is_empty());
         for _ in 0..self.unknown.len().min(MAX_LOOKS) {
             let Some(key) = self.unknown.pop_front() else { return };
             let Some(thread) = self.threads.get_mut(&key) else { continue };
@@ -468,8 +475,9 @@ mod tests {
         create(std::process::id(), tid);
         assert_eq!(loops.unknown.len(), 1, "one has not ended");
         assert!(loops.look_again().is_some());
-        for _ in 0..MAX_LOOKS_BETWEEN {
-            loops.look();
+        let now = Instant::now();
+        for round in 0..MAX_LOOKS_BETWEEN {
+            loops.look(now + round * BETWEEN);
         }
         assert_eq!((loops.unknown.len(), loops.look_again()), (0, None), "it is no loop's");
     }
@@ -491,10 +499,13 @@ mod tests {
             let all = loops.threads.values().map(|thread| thread.looks);
             all.fold((u32::MAX, 0), |(least, most), looks| (least.min(looks), most.max(looks)))
         };
-        loops.look();
+        let now = Instant::now();
+        loops.look(now);
+        // After a creation, soon after the round before.
+        loops.look(now + BETWEEN / 2);
         assert_eq!(looks(&loops), (0, 1));
-        loops.look();
-        loops.look();
+        loops.look(now + BETWEEN);
+        loops.look(now + 2 * BETWEEN);
         assert_eq!(looks(&loops), (1, 1), "three rounds for three times as many threads");
     }
 }

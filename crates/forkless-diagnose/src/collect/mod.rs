@@ -20,7 +20,7 @@ mod sums;
 mod walk;
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(test)]
 pub(crate) use self::bounded::TopNames;
@@ -297,7 +297,7 @@ impl Collected {
 
     /// Takes back the stacks that already have names. Never waits.
     pub(crate) fn take_names(&mut self) {
-        self.loops.look();
+        self.loops.look(Instant::now());
         while let Some(named) = self.naming.as_mut().and_then(Naming::ready) {
             self.named(named);
         }
