@@ -214,16 +214,20 @@ impl Thread {
     /// Asks /proc for what is not known yet. `descriptors` says when it may be asked for sockets:
     /// on some machines their tables have a hundred thousand lines.
     fn ask(&mut self, program: ProgramKey, tid: u32, descriptors: &mut Walk) {
+        /// Of so many looks at a thread that does not wait for events one asks for its program.
+        const CHECKED: u32 = 16;
+        let pid = program.pid;
+        let waits = self.waits_in_epoll
+            || match ThreadCall::of(pid, tid) {
+                Ok(call) => call.is_some_and(|call| waits_for_events(call.number)),
+                Err(_) => return self.give_up(),
+            };
         // The program that a wrapper script has executed since may have a loop. The script has
-        // none.
-        if procfs::is_still(program) == Some(false) {
+        // none. Without a wait that only ends the looks, and is asked now and then.
+        if (waits || self.looks % CHECKED == 1) && procfs::is_still(program) == Some(false) {
             return self.give_up();
         }
-        let pid = program.pid;
-        if !self.waits_in_epoll {
-            let Ok(call) = ThreadCall::of(pid, tid) else { return self.give_up() };
-            self.waits_in_epoll = call.is_some_and(|call| waits_for_events(call.number));
-        }
+        self.waits_in_epoll = waits;
         let is_due = self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) && descriptors.is_due();
         if self.waits_in_epoll && !self.serves && is_due {
             self.asked = Some(Instant::now());
