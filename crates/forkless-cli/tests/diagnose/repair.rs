@@ -116,6 +116,9 @@ fn excluded() {
     program.finish();
 }
 
+/// The reason that a forecast gives where the system's setting forbids huge pages.
+const NONE_HERE: &str = "none could be had here for a try";
+
 /// It promised the figure of huge pages to memory that the program keeps out of them.
 fn promised() {
     let forecast = |mode: &str| {
@@ -131,6 +134,9 @@ fn promised() {
     assert!(huge["cost"].is_null(), "{excluded}");
     assert!(huge["why_not"].as_str().is_some_and(|why| why.contains("MADV_NOHUGEPAGE")), "{excluded}");
     let plain = forecast("forkexec-plain");
+    if plain["with_huge_pages"]["why_not"] == NONE_HERE {
+        return skip("this machine gives no huge pages");
+    }
     let ns = |cost: &Value| cost["mid"].as_f64().expect("ns");
     assert!(ns(&plain["with_huge_pages"]["cost"]) < ns(&plain["now"]), "{plain}");
 }
@@ -157,6 +163,9 @@ fn not_permitted() {
     assert!(said.ends_with("; run as root, or as its owner with CAP_SYS_NICE\n"), "{said}");
     assert_eq!(refused.status.code(), Some(3));
     let said = String::from_utf8_lossy(&forecast.stdout);
+    if said.contains(NONE_HERE) {
+        return skip("this machine gives no huge pages");
+    }
     assert!(
         said.lines().any(|line| line.starts_with("   huge pages") && line.ends_with(" (as root)")),
         "{said}"
