@@ -158,7 +158,7 @@ impl PerfWatch {
         ];
         if !self.sees.tasks {
             limits.push(if self.sees.faults {
-                "no tracepoints (tracefs unreadable or CAP_PERFMON missing): full forks are told by their child's page faults, calls sharing memory are not told apart".to_owned()
+                "no tracepoints (tracefs unreadable or CAP_PERFMON missing): a full fork is known by its child's page faults, and vfork and clone count as one kind".to_owned()
             } else {
                 "neither tracepoints nor page faults may be sampled: full forks cannot be told from vfork and count as sharing memory".to_owned()
             });

@@ -462,10 +462,10 @@ fn print(args: &Args, reports: [&Report; 2], comparison: &Comparison) -> String 
     let mut lines = Vec::new();
     for (name, path, report) in [("before", &args.before, reports[0]), ("after ", &args.after, reports[1])] {
         lines.push(format!(
-            "{name}  {}: {:.1} s, {} process creations{}",
+            "{name}  {}: {:.1} s, {}{}",
             path.display(),
             report.window_ns / 1e9,
-            report.totals.creations,
+            super::text::creations(report.totals.creations),
             report.command.as_ref().map(|command| format!(", of {command}")).unwrap_or_default()
         ));
     }

@@ -88,8 +88,8 @@ fn finish(watch: &Watch, reason: EndReason, log: &Log<'_>) -> anyhow::Result<()>
     let printed =
         if log.filter.wants_all() { String::new() } else { format!(", {} lines printed", log.printed) };
     crate::terminal::complain!(
-        "{} process creations{printed}, {} lost, {} threads{why}",
-        totals.creations,
+        "{}{printed}, {} lost, {} threads{why}",
+        super::text::creations(totals.creations),
         totals.lost_ring + totals.lost_live,
         totals.threads.unwrap_or(0)
     );

@@ -67,6 +67,11 @@ fn print_report(
     Ok(())
 }
 
+/// A number of process creations.
+pub(super) fn creations(count: u64) -> String {
+    format!("{count} process creation{}", if count == 1 { "" } else { "s" })
+}
+
 /// What was watched, and what was counted: what the tier does not count is left out.
 pub(super) fn counts(report: &DiagnosisReport) -> String {
     let c = report.creations;
@@ -77,9 +82,9 @@ pub(super) fn counts(report: &DiagnosisReport) -> String {
         long => format!("{:.1} s", long as f64 / 1e9),
     };
     format!(
-        "{window} watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
+        "{window} watched by {}: {} ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
         report.tier,
-        report.totals.creations,
+        creations(report.totals.creations),
         c.full_fork_then_exec,
         c.full_fork_alone,
         c.shared_memory,
