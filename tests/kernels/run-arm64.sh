@@ -11,7 +11,7 @@ hold() { # DESCRIPTION CONDITION...
 # Builds for arm64, and makes $root a system with Debian's programs, ours, and the fixtures.
 arm64_root() { # USERLAND
 	local triple=aarch64-unknown-linux-gnu cc=aarch64-linux-gnu-gcc fixtures=$top/fixtures/run
-	local library wanted expected program musl at libc
+	local library limits size reserve wanted expected program musl at libc
 	(
 		cd "$top"
 		export CARGO_PROFILE_DEV_DEBUG=0
@@ -19,12 +19,16 @@ arm64_root() { # USERLAND
 		cargo build --quiet --locked --profile preload --package forkless-preload --target $triple
 	)
 	library=$target/$triple/preload/libforkless_preload.so
-	wanted=$(aarch64-linux-gnu-nm -D "$library" | awk '$1 == "U" { sub("@.*", "", $2); print $2 }' | sort | xargs)
-	expected="__errno_location dlsym environ"
-	if [ "$wanted" = "$expected" ] && [ "$(stat -c %s "$library")" -le 200000 ]; then
-		passed "the library: $(stat -c %s "$library") bytes, wants $wanted"
+	limits=$top/crates/forkless-preload/limits.txt
+	wanted=$(aarch64-linux-gnu-nm -D "$library" | awk '$1 ~ /^[Uw]$/ { sub("@.*", "", $2); print $2 }' | LC_ALL=C sort | xargs)
+	expected=$(sed -n 's/^wants-aarch64 //p' "$limits")
+	# The zeros of the reserve lie in the file (reserve.rs).
+	reserve=$(aarch64-linux-gnu-readelf -SW "$library" | sed -n 's/.* \.reserve  *[A-Z]*  *[^ ]*  *[^ ]* \([^ ]*\) .*/\1/p')
+	size=$(($(stat -c %s "$library") - 16#${reserve:-0}))
+	if [ "$wanted" = "$expected" ] && [ "$size" -le "$(sed -n 's/^bytes //p' "$limits")" ]; then
+		passed "the library: $size bytes, wants $wanted"
 	else
-		fail "the library: $(stat -c %s "$library") bytes, wants $wanted"
+		fail "the library: $size bytes, wants $wanted"
 	fi
 
 	furnish_with "$1" awk cmp

@@ -12,11 +12,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tree;
 
-/// The names that the preloaded library may need from the program's C library. Both glibc and musl
-/// have them, but for `dlvsym`, a weak name that musl lacks. Any other name (`rust_eh_personality`
-/// once) makes every program exit with 127. Each name costs a search through all objects of every
-/// program, about 0.3 us.
-const PRELOAD_MAY_WANT: &[&str] = &["__environ", "__errno_location", "dlvsym", "getauxval"];
+/// The preloaded library's size and the names that it may need. The check of the other architecture
+/// reads the same file.
+const PRELOAD_LIMITS: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/forkless-preload/limits.txt"));
 /// Names of glibc's, and AddressSanitizer's, that it stands in front of, although they begin like
 /// names of its own.
 const PRELOAD_MAY_EXPORT: &[&str] = &[
@@ -34,9 +33,6 @@ const PRELOAD_MAY_EXPORT: &[&str] = &[
 /// their own.
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
-/// Its largest size on disk, without the zeros of its reserve: it is mapped into every program.
-const PRELOAD_BYTES: u64 = 304_000;
-
 /// Its largest writable memory, one page. The loader relocates it in every program. A second page
 /// of the file costs another fault and copy, about 2 us; a page of zeros costs another mapping, 5
 /// us.
@@ -98,7 +94,8 @@ pub(crate) fn check() -> Result<String> {
     let sections = tool("readelf", &["-SW"], &preload)?;
     let (_, zeros) = section(".reserve", &sections)?;
     let bytes = std::fs::metadata(&preload)?.len() - zeros;
-    ensure!(bytes <= PRELOAD_BYTES, "libforkless_preload.so has {bytes} bytes, more than {PRELOAD_BYTES}");
+    let most: u64 = limit("bytes").parse()?;
+    ensure!(bytes <= most, "libforkless_preload.so has {bytes} bytes, more than {most}");
     let writable = writable(&tool("readelf", &["-lW"], &preload)?)?;
     ensure!(
         writable <= PRELOAD_WRITABLE_BYTES,
@@ -143,13 +140,21 @@ fn versions(agreed: &str, listed: &str) -> Vec<String> {
         .collect()
 }
 
+/// The value of a word of [`PRELOAD_LIMITS`], which has each once.
+fn limit(word: &str) -> &'static str {
+    let values = PRELOAD_LIMITS.lines().filter_map(|line| line.split_once(' '));
+    values.into_iter().find(|(name, _)| *name == word).map_or("", |(_, value)| value)
+}
+
 fn unexpected(listed: &[(char, String)]) -> Vec<String> {
+    let may_want: Vec<&str> = limit("wants-x86_64").split(' ').collect();
     let mut wrong = Vec::new();
     for (kind, name) in listed {
         match kind {
-            'U' | 'w' if !PRELOAD_MAY_WANT.contains(&name.as_str()) => {
+            'U' | 'w' if !may_want.contains(&name.as_str()) => {
                 wrong.push(format!(
-                    "wants {name}, which not every program has (xtask/src/symbols.rs lists what it may)"
+                    "wants {name}, which not every program has (crates/forkless-preload/limits.txt lists \
+                     what it may)"
                 ));
             }
             'T' | 'D' | 'B' | 'R'
