@@ -101,38 +101,45 @@ mod syscall_function {
 
     jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
-    /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
-    #[unsafe(no_mangle)]
-    #[unsafe(naked)]
-    extern "C" fn syscall() {
-        naked_asm!(
-            "hint #34",
-            "cmp w0, #{madvise}",
-            "b.eq 2f",
-            "cmp w0, #{prctl}",
-            "b.eq 2f",
-            "cmp w0, #{seccomp}",
-            "b.ne 3f",
-            "2:",
-            keep_arguments!(),
-            "bl {note}",
-            arguments_back!(),
-            "3: adrp x16, {next}",
-            "ldr x16, [x16, :lo12:{next}]",
-            "br x16",
-            madvise = const k::__NR_madvise,
-            prctl = const k::__NR_prctl,
-            seccomp = const k::__NR_seccomp,
-            next = sym NEXT,
-            note = sym note,
-        )
+    /// `syscall(2)`: libseccomp and allocators make the watched calls through it. The calls listed
+    /// are noted, and made as they are. One list gives the comparisons and the notes.
+    macro_rules! syscall {
+        (($a:ident, $b:ident, $c:ident) $($name:ident = $nr:path => $note:expr;)*) => {
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn syscall() {
+                naked_asm!(
+                    "hint #34",
+                    $(
+                        concat!("cmp w0, #{", stringify!($name), "}"),
+                        "b.eq 2f",
+                    )*
+                    "b 3f",
+                    "2:",
+                    keep_arguments!(),
+                    "bl {note}",
+                    arguments_back!(),
+                    "3: adrp x16, {next}",
+                    "ldr x16, [x16, :lo12:{next}]",
+                    "br x16",
+                    $($name = const $nr,)*
+                    next = sym NEXT,
+                    note = sym note,
+                )
+            }
+
+            extern "C" fn note(nr: usize, $a: usize, $b: usize, $c: usize) {
+                match nr as u32 {
+                    $($nr => $note,)*
+                    _ => {}
+                }
+            }
+        };
     }
 
-    extern "C" fn note(nr: usize, a: usize, b: usize, c: usize) {
-        match nr as u32 {
-            k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
-            k::__NR_prctl => note_prctl(a as u32),
-            _ => fork::note_seccomp(),
-        }
+    syscall! { (a, b, c)
+        madvise = k::__NR_madvise => advice::about_to_be_given(a, b, c as u32);
+        prctl = k::__NR_prctl => note_prctl(a as u32);
+        seccomp = k::__NR_seccomp => fork::note_seccomp();
     }
 }

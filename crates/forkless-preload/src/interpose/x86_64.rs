@@ -691,83 +691,85 @@ mod syscall_function {
 
     jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
-    /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
-    #[unsafe(no_mangle)]
-    #[unsafe(naked)]
-    extern "C" fn syscall() {
-        naked_asm!(
-            forget_closes!(),
-            "cmp edi, {madvise}",
-            "je 2f",
-            "cmp edi, {process_madvise}",
-            "je 2f",
-            "cmp edi, {mremap}",
-            "je {moves}",
-            "cmp edi, {mprotect}",
-            "je {changes}",
-            "cmp edi, {prctl}",
-            "je 2f",
-            "cmp edi, {seccomp}",
-            "je 2f",
-            "cmp edi, {unshare}",
-            "je 2f",
-            "cmp edi, {setns}",
-            "je 2f",
-            "cmp edi, {vmsplice}",
-            "je 2f",
-            "cmp edi, {mq_notify}",
-            "je 2f",
-            "cmp edi, {ptrace}",
-            "je 2f",
-            "cmp edi, {clone}",
-            "je 5f",
-            "cmp edi, {clone3}",
-            "je 5f",
-            "cmp edi, {fork}",
-            "je 5f",
-            "cmp edi, {rt_sigaction}",
-            "je 3f",
-            "4: jmp [rip + {next}]",
-            "3: cmp esi, {sigsys}",
-            "jne 4b",
-            "jmp {of_sigsys}",
-            "5:",
-            keep_arguments!(),
-            "call {waits}",
-            "test al, al",
-            arguments_back!(),
-            "jz 4b",
-            "jmp {forks}",
-            "2:",
-            keep_arguments!(),
-            "call {note}",
-            arguments_back!(),
-            "jmp [rip + {next}]",
-            rt_sigaction = const k::__NR_rt_sigaction,
-            sigsys = const SIGSYS,
-            of_sigsys = sym of_sigsys,
-            madvise = const k::__NR_madvise,
-            process_madvise = const k::__NR_process_madvise,
-            mremap = const k::__NR_mremap,
-            moves = sym moves,
-            mprotect = const k::__NR_mprotect,
-            changes = sym changes,
-            prctl = const k::__NR_prctl,
-            seccomp = const k::__NR_seccomp,
-            unshare = const k::__NR_unshare,
-            setns = const k::__NR_setns,
-            vmsplice = const k::__NR_vmsplice,
-            mq_notify = const k::__NR_mq_notify,
-            ptrace = const k::__NR_ptrace,
-            clone = const k::__NR_clone,
-            clone3 = const k::__NR_clone3,
-            known = sym LOOP,
-            fork = const k::__NR_fork,
-            waits = sym waits,
-            forks = sym forks,
-            next = sym NEXT,
-            note = sym note,
-        )
+    /// `syscall(2)`: libseccomp and allocators make the watched calls through it. The calls listed
+    /// are noted, and made as they are. One list gives the comparisons and the notes.
+    macro_rules! syscall {
+        (($a:ident, $b:ident, $c:ident, $d:ident) $($name:ident = $nr:path => $note:expr;)*) => {
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn syscall() {
+                naked_asm!(
+                    forget_closes!(),
+                    $(
+                        concat!("cmp edi, {", stringify!($name), "}"),
+                        "je 2f",
+                    )*
+                    "cmp edi, {mremap}",
+                    "je {moves}",
+                    "cmp edi, {mprotect}",
+                    "je {changes}",
+                    "cmp edi, {clone}",
+                    "je 5f",
+                    "cmp edi, {clone3}",
+                    "je 5f",
+                    "cmp edi, {fork}",
+                    "je 5f",
+                    "cmp edi, {rt_sigaction}",
+                    "je 3f",
+                    "4: jmp [rip + {next}]",
+                    "3: cmp esi, {sigsys}",
+                    "jne 4b",
+                    "jmp {of_sigsys}",
+                    "5:",
+                    keep_arguments!(),
+                    "call {waits}",
+                    "test al, al",
+                    arguments_back!(),
+                    "jz 4b",
+                    "jmp {forks}",
+                    "2:",
+                    keep_arguments!(),
+                    "call {note}",
+                    arguments_back!(),
+                    "jmp [rip + {next}]",
+                    $($name = const $nr,)*
+                    rt_sigaction = const k::__NR_rt_sigaction,
+                    sigsys = const SIGSYS,
+                    of_sigsys = sym of_sigsys,
+                    mremap = const k::__NR_mremap,
+                    moves = sym moves,
+                    mprotect = const k::__NR_mprotect,
+                    changes = sym changes,
+                    clone = const k::__NR_clone,
+                    clone3 = const k::__NR_clone3,
+                    known = sym LOOP,
+                    fork = const k::__NR_fork,
+                    waits = sym waits,
+                    forks = sym forks,
+                    next = sym NEXT,
+                    note = sym note,
+                )
+            }
+
+            extern "C" fn note(nr: usize, $a: usize, $b: usize, $c: usize, $d: usize) {
+                match nr as u32 {
+                    $($nr => $note,)*
+                    _ => {}
+                }
+            }
+        };
+    }
+
+    syscall! { (a, b, c, d)
+        madvise = k::__NR_madvise => advice::about_to_be_given(a, b, c as u32);
+        process_madvise = k::__NR_process_madvise => advice::about_to_be_given_somewhere(d as u32);
+        prctl = k::__NR_prctl => note_prctl(a as u32);
+        seccomp = k::__NR_seccomp => fork::note_seccomp();
+        unshare = k::__NR_unshare => note_namespaces();
+        setns = k::__NR_setns => note_namespaces();
+        vmsplice = k::__NR_vmsplice => fork::note_vmsplice();
+        mq_notify = k::__NR_mq_notify => fork::note_mq_notify();
+        ptrace = k::__NR_ptrace => note_ptrace(a as u32);
     }
 
     /// `rt_sigaction` of SIGSYS.
@@ -819,18 +821,5 @@ mod syscall_function {
     /// `mprotect`, as libc's.
     extern "C" fn changes(nr: usize, a: usize, b: usize, c: usize) -> usize {
         window::unmarked(|| real()(nr, a, b, c, 0, 0))
-    }
-
-    extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {
-        match nr as u32 {
-            k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
-            k::__NR_process_madvise => advice::about_to_be_given_somewhere(d as u32),
-            k::__NR_prctl => note_prctl(a as u32),
-            k::__NR_unshare | k::__NR_setns => note_namespaces(),
-            k::__NR_vmsplice => fork::note_vmsplice(),
-            k::__NR_mq_notify => fork::note_mq_notify(),
-            k::__NR_ptrace => note_ptrace(a as u32),
-            _ => fork::note_seccomp(),
-        }
     }
 }
