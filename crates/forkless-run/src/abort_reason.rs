@@ -3,7 +3,7 @@
 use core::fmt;
 
 macro_rules! kinds {
-    ($($name:ident = $value:literal, $text:literal;)*) => {
+    ($($name:ident = $value:literal, $key:literal, $text:literal;)*) => {
         /// The kind of an [`AbortReason`].
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
@@ -25,6 +25,11 @@ macro_rules! kinds {
                 match raw { $($value => Some(AbortKind::$name),)* _ => None }
             }
 
+            /// The name of the JSON report. Stable: readers of reports know it.
+            pub const fn key(self) -> &'static str {
+                match self { $(AbortKind::$name => $key,)* }
+            }
+
             /// The phrase of the report.
             pub const fn text(self) -> &'static str {
                 match self { $(AbortKind::$name => $text,)* }
@@ -34,49 +39,49 @@ macro_rules! kinds {
 }
 kinds! {
     // Speculation was not tried.
-    Off = 1, "switched off";
-    Small = 2, "too little memory to gain";
-    Threads = 3, "more than one thread";
-    Traced = 4, "traced by a debugger";
-    Sandbox = 5, "seccomp filter of the program's own";
-    NoDispatch = 6, "no syscall user dispatch here";
-    DispatchTaken = 7, "syscall user dispatch used by the program";
-    NoProc = 8, "no /proc of its own to read";
-    NoMaps = 9, "mappings could not be listed";
-    Descriptors = 10, "no free descriptor";
-    AltStack = 11, "on an alternate signal stack";
-    Learned = 12, "call site whose children seldom exec";
-    Busy = 13, "another thread was forking or changing memory";
-    Unusual = 14, "unusual call in a fork handler";
-    Advice = 15, "not all MADV_DONTFORK ranges of the program are known";
-    CloneFailed = 16, "clone refused";
-    Nested = 17, "forked by a fork handler";
-    Namespace = 18, "its children are in another PID namespace";
-    Lock = 19, "lock held for long by another thread";
-    Shared = 20, "in memory that is another process's (vfork)";
-    Lent = 21, "memory lent to a pipe (vmsplice)";
-    Files = 22, "descriptors shared with another process";
-    Helper = 23, "no helper thread can be made";
-    Ignored = 24, "SIGSYS is ignored, and there are threads";
-    SecondLibc = 25, "a second C library is loaded (dlmopen)";
-    Ring = 26, "the kernel writes its memory (io_uring, aio)";
-    Queue = 27, "notified by a message queue, and there are threads";
+    Off = 1, "Off", "switched off";
+    Small = 2, "Small", "too little memory to gain";
+    Threads = 3, "Threads", "more than one thread";
+    Traced = 4, "Traced", "traced by a debugger";
+    Sandbox = 5, "Sandbox", "seccomp filter of the program's own";
+    NoDispatch = 6, "NoDispatch", "no syscall user dispatch here";
+    DispatchTaken = 7, "DispatchTaken", "syscall user dispatch used by the program";
+    NoProc = 8, "NoProc", "no /proc of its own to read";
+    NoMaps = 9, "NoMaps", "mappings could not be listed";
+    Descriptors = 10, "Descriptors", "no free descriptor";
+    AltStack = 11, "AltStack", "on an alternate signal stack";
+    Learned = 12, "Learned", "call site whose children seldom exec";
+    Busy = 13, "Busy", "another thread was forking or changing memory";
+    Unusual = 14, "Unusual", "unusual call in a fork handler";
+    Advice = 15, "Advice", "not all MADV_DONTFORK ranges of the program are known";
+    CloneFailed = 16, "CloneFailed", "clone refused";
+    Nested = 17, "Nested", "forked by a fork handler";
+    Namespace = 18, "Namespace", "its children are in another PID namespace";
+    Lock = 19, "Lock", "lock held for long by another thread";
+    Shared = 20, "Shared", "in memory that is another process's (vfork)";
+    Lent = 21, "Lent", "memory lent to a pipe (vmsplice)";
+    Files = 22, "Files", "descriptors shared with another process";
+    Helper = 23, "Helper", "no helper thread can be made";
+    Ignored = 24, "Ignored", "SIGSYS is ignored, and there are threads";
+    SecondLibc = 25, "SecondLibc", "a second C library is loaded (dlmopen)";
+    Ring = 26, "Ring", "the kernel writes its memory (io_uring, aio)";
+    Queue = 27, "Queue", "notified by a message queue, and there are threads";
     // Speculation was aborted.
-    Call = 32, "system call";
-    Command = 33, "command of fcntl, ioctl or prctl";
-    Inherited = 34, "inherited descriptor";
-    Fault = 35, "fault at an address the parent does not have";
-    SharedWrite = 36, "write to shared memory";
-    Timeout = 37, "time limit";
-    Budget = 38, "page budget";
-    Signal = 39, "signal arrived";
-    Died = 40, "child ended without exec";
-    OpenFile = 41, "open of anything but a plain file for reading";
-    Collision = 42, "descriptor number needed by the program";
-    Setup = 43, "child could not be set up";
-    Layout = 44, "change to a mapping the child does not have";
-    Interrupted = 45, "exec interrupted by a signal handler";
-    Late = 46, "read memory late";
+    Call = 32, "Call", "system call";
+    Command = 33, "Command", "command of fcntl, ioctl or prctl";
+    Inherited = 34, "Inherited", "inherited descriptor";
+    Fault = 35, "Fault", "fault at an address the parent does not have";
+    SharedWrite = 36, "SharedWrite", "write to shared memory";
+    Timeout = 37, "Timeout", "time limit";
+    Budget = 38, "Budget", "page budget";
+    Signal = 39, "Signal", "signal arrived";
+    Died = 40, "Died", "child ended without exec";
+    OpenFile = 41, "OpenFile", "open of anything but a plain file for reading";
+    Collision = 42, "Collision", "descriptor number needed by the program";
+    Setup = 43, "Setup", "child could not be set up";
+    Layout = 44, "Layout", "change to a mapping the child does not have";
+    Interrupted = 45, "Interrupted", "exec interrupted by a signal handler";
+    Late = 46, "Late", "read memory late";
 }
 
 /// A system call with commands.
@@ -186,6 +191,13 @@ mod tests {
             assert_eq!(AbortReason::from_raw(reason.raw()), Some(reason));
         }
         assert_eq!(AbortReason::new(AbortKind::Call, 1).as_command(), None);
+    }
+
+    #[test]
+    fn each_kind_has_a_key_of_its_own() {
+        for (at, kind) in AbortKind::ALL.iter().enumerate() {
+            assert!(AbortKind::ALL[..at].iter().all(|other| other.key() != kind.key()), "{kind:?}");
+        }
     }
 
     /// The guide says of each reason what it means, and has no others. `Off` is in no report.

@@ -11,7 +11,7 @@ pub(in crate::commands) fn json(report: &Report) -> String {
     let sites = report.sites.iter().map(|site| {
         let reasons = site.reasons.iter().map(|&(reason, count)| {
             json!({
-                "reason": format!("{:?}", reason.kind()),
+                "reason": reason.kind().key(),
                 "detail": words(reason),
                 "number": reason.detail(),
                 "count": count,
