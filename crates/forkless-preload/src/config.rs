@@ -38,12 +38,7 @@ static MAKES_RECORD: AtomicBool = AtomicBool::new(false);
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn fork() -> Fork {
-    match FORK.load(Relaxed) {
-        1 => Fork::Strict,
-        2 => Fork::Speculate,
-        3 => Fork::Exact,
-        _ => Fork::Off,
-    }
+    Fork::from_raw(FORK.load(Relaxed)).unwrap_or(Fork::Off)
 }
 
 /// Private memory in bytes below which a fork is left alone.

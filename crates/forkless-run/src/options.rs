@@ -9,37 +9,47 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 use forkless_shell::ShellTraits;
 
-/// Which processes speculate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum ForkMode {
+macro_rules! fork_modes {
+    ($($(#[$about:meta])* $name:ident = $value:literal, $pair:literal;)*) => {
+        /// Which processes speculate.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[repr(u8)]
+        pub enum ForkMode {
+            $($(#[$about])* $name = $value,)*
+        }
+
+        impl ForkMode {
+            /// All modes, in the order of their numbers.
+            pub const ALL: &'static [ForkMode] = &[$(ForkMode::$name,)*];
+
+            /// The mode with this number.
+            pub const fn from_raw(raw: u8) -> Option<ForkMode> {
+                match raw { $($value => Some(ForkMode::$name),)* _ => None }
+            }
+
+            /// The pair by which options have this mode. [`Options::encode`] begins with it.
+            pub fn pair(self) -> &'static [u8] {
+                match self { $(ForkMode::$name => $pair,)* }
+            }
+        }
+    };
+}
+fork_modes! {
     /// None: forks stay as they are.
-    Off = 0,
+    Off = 0, b"fork=off";
     /// Processes with a single thread.
-    Strict = 1,
+    Strict = 1, b"fork=strict";
     /// All processes. Beside threads, a child may read memory as it is after the fork.
-    Speculate = 2,
+    Speculate = 2, b"fork=speculate";
     /// All processes. Beside threads, a child commits only if it has read no memory late.
     #[default]
-    Exact = 3,
+    Exact = 3, b"fork=exact";
 }
 
 impl ForkMode {
     /// Whether processes with threads speculate.
     pub const fn serves_threads(self) -> bool {
         matches!(self, ForkMode::Speculate | ForkMode::Exact)
-    }
-}
-
-impl ForkMode {
-    /// The pair by which options have this mode. [`Options::encode`] begins with it.
-    pub fn pair(self) -> &'static [u8] {
-        match self {
-            ForkMode::Off => b"fork=off",
-            ForkMode::Strict => b"fork=strict",
-            ForkMode::Speculate => b"fork=speculate",
-            ForkMode::Exact => b"fork=exact",
-        }
     }
 }
 
@@ -310,8 +320,7 @@ mod tests {
 
         fn options<'a>(&mut self, path: &'a [u8]) -> Options<'a> {
             Options {
-                fork: [ForkMode::Off, ForkMode::Strict, ForkMode::Speculate, ForkMode::Exact]
-                    [self.next() as usize % 4],
+                fork: ForkMode::ALL[self.next() as usize % ForkMode::ALL.len()],
                 minimum: self.number(),
                 limit_ms: self.number() as u32,
                 learn: self.bit(),

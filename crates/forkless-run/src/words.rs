@@ -205,10 +205,10 @@ mod tests {
     /// Each combination of what words can say is written and read back.
     #[test]
     fn what_was_written_is_read_back() {
-        for bits in 0..3 * 256_u32 {
+        for bits in 0..ForkMode::ALL.len() as u32 * 256 {
             let bit = |at: u32| bits >> at & 1 == 1;
             let options = Options {
-                fork: [ForkMode::Off, ForkMode::Strict, ForkMode::Speculate][bits as usize / 256],
+                fork: ForkMode::ALL[bits as usize / 256],
                 minimum: if bit(0) { u64::MAX } else { 0 },
                 limit_ms: if bit(1) { 60_000 } else { 1 },
                 shell: if bit(2) { Shell::Unknown } else { Shell::AskInTime },
