@@ -52,7 +52,40 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::Setup
         | AbortKind::CloneFailed => Said::Nothing,
         AbortKind::Timeout | AbortKind::Budget => Said::Costs,
-        _ => Said::Acts,
+        AbortKind::Call
+        | AbortKind::Command
+        | AbortKind::Inherited
+        | AbortKind::Fault
+        | AbortKind::SharedWrite
+        | AbortKind::OpenFile
+        | AbortKind::Layout
+        | AbortKind::Unusual => Said::Acts,
+        // Of forks that are left alone: no child has one.
+        AbortKind::Off
+        | AbortKind::Small
+        | AbortKind::Threads
+        | AbortKind::Traced
+        | AbortKind::Sandbox
+        | AbortKind::NoDispatch
+        | AbortKind::DispatchTaken
+        | AbortKind::NoProc
+        | AbortKind::NoMaps
+        | AbortKind::Descriptors
+        | AbortKind::AltStack
+        | AbortKind::Learned
+        | AbortKind::Busy
+        | AbortKind::Advice
+        | AbortKind::Nested
+        | AbortKind::Namespace
+        | AbortKind::Lock
+        | AbortKind::Shared
+        | AbortKind::Lent
+        | AbortKind::Files
+        | AbortKind::Helper
+        | AbortKind::Ignored
+        | AbortKind::SecondLibc
+        | AbortKind::Ring
+        | AbortKind::Queue => Said::Acts,
     }
 }
 
