@@ -101,6 +101,9 @@ const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true }
 const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
 /// What every method is measured by.
 pub const METRICS: [Metric; 5] = [Metric::WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM];
+/// Where [`METRICS`] has the processor time. The parts of the user and of the system follow.
+pub const CPU_TOTAL_AT: usize = 2;
+const _: () = assert!(matches!(METRICS[CPU_TOTAL_AT].name.as_bytes(), b"cpu_total"));
 /// The series of an arm that comes behind those of [`METRICS`].
 const FURTHER: usize = METRICS.len();
 const FIRST: Metric = Metric { name: "first", unit: "us", estimate: false };

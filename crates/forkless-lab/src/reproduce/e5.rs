@@ -10,7 +10,7 @@ use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::spawn as published;
 use forkless_bench::render::number;
 use forkless_bench::results::Param;
-use forkless_bench::spawn::{METRICS, Method, SpawnedProgram, single_arms, worker};
+use forkless_bench::spawn::{CPU_TOTAL_AT, Method, SpawnedProgram, single_arms, worker};
 use forkless_bench::stats::bootstrap::{Samples, within_rounds};
 use forkless_bench::stats::median;
 use forkless_bench::stdio::NullStdout;
@@ -153,7 +153,7 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
         Ok(engine::run(&mut arms, schedule, bench.observer)?.series)
     };
     let series = measure(bench, &methods, &schedule, 200)?;
-    let total = METRICS.iter().position(|metric| metric.name == "cpu_total").unwrap_or(2);
+    let total = CPU_TOTAL_AT;
     if runs < published::RUNS as usize {
         experiment
             .scaled
