@@ -47,9 +47,18 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)))
 }
 
+/// Whether this architecture has no speculation. Then the test counts as skipped.
+fn nothing_speculates() -> bool {
+    let other = !cfg!(target_arch = "x86_64");
+    if other {
+        println!("skipped: forks are speculated on x86-64 only");
+    }
+    other
+}
+
 #[test]
 fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
-    if !cfg!(target_arch = "x86_64") {
+    if nothing_speculates() {
         return;
     }
     let scratch = Scratch::new("figures");
@@ -115,7 +124,7 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
 
 #[test]
 fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_that() {
-    if !cfg!(target_arch = "x86_64") {
+    if nothing_speculates() {
         return;
     }
     let scratch = Scratch::new("small");
@@ -253,7 +262,7 @@ fn lines_run_in_turns() {
 /// thread than the one that asks for them: so the library sees a process with threads.
 #[test]
 fn servers_with_threads_are_measured_with_their_requests() {
-    if !cfg!(target_arch = "x86_64") {
+    if nothing_speculates() {
         return;
     }
     let scratch = Scratch::new("servers");
