@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * The kernel side's records for the user side. Mirrored field by field in
- * crates/forkless-diagnose/src/record.rs; the loader refuses a map whose value size
+ * crates/forkless-diagnose/src/ring.rs; the loader refuses a map whose value size
  * differs from the mirror's. All times are CLOCK_MONOTONIC nanoseconds, 0 = did not
  * happen (yet). Explicit padding only: the records are compared as bytes.
  */
