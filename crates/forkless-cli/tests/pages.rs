@@ -12,6 +12,7 @@
 //! run in one new directory, one after the other. Blocks of Rust, C and Python are tested by their
 //! own packages, which know the same comments.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -225,4 +226,47 @@ fn orders_belong_to_the_next_block() {
     assert_eq!(found[0].orders("but").collect::<Vec<_>>(), ["a => b"]);
     assert!(found[1].orders.is_empty());
     assert_eq!((found[1].line, found[1].text.as_str()), (6, "x\n"));
+}
+
+/// The words of the tests below a folder.
+fn words_below(folder: &Path, words: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            words_below(&path, words);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("text");
+            let found = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            words.extend(found.map(str::to_owned));
+        }
+    }
+}
+
+/// A row's claim that behaviour does not change would have no evidence.
+#[test]
+fn each_test_that_a_page_names_as_evidence_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut words = BTreeSet::new();
+    for folder in ["crates/forkless-cli/tests/run", "crates/forkless-speculate/tests"] {
+        words_below(&root.join(folder), &mut words);
+    }
+    let page = fs::read_to_string(root.join("docs/reproduction/unobservable.md")).expect("the page");
+    let mut named = 0;
+    let mut evidence = None;
+    for line in page.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.split('|').collect();
+        let heading = cells.iter().position(|cell| ["tests", "fails without it"].contains(&cell.trim()));
+        evidence = heading.or(evidence);
+        let cell = evidence.and_then(|at| cells.get(at)).copied().unwrap_or_default();
+        // What stands in parentheses says more of a test.
+        let outside = |part: &str| part.split_once(')').map_or(String::new(), |(_, rest)| rest.to_owned());
+        let (first, further) = cell.split_once('(').unwrap_or((cell, ""));
+        let tests = first.to_owned() + &further.split('(').map(outside).collect::<String>();
+        let code = tests.split('`').skip(1).step_by(2);
+        for name in code.filter(|code| code.contains('_') && !code.contains(['/', ' ', '-'])) {
+            assert!(words.contains(name), "unobservable.md names {name}, which is in no test");
+            named += 1;
+        }
+    }
+    assert!(named > 150, "{named} names");
 }
