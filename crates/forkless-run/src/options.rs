@@ -101,7 +101,8 @@ pub struct Options<'a> {
     pub fork: ForkMode,
     /// Below this much private memory a fork is left alone, in bytes.
     pub minimum: u64,
-    /// How long a child may speculate, in milliseconds.
+    /// How long a child may speculate, in milliseconds. Time in which it waits for a processor does
+    /// not count.
     pub limit_ms: u32,
     /// Whether call sites whose children do not exec are left alone after a while. Off only in
     /// tests.

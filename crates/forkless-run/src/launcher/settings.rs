@@ -22,12 +22,13 @@ pub struct Settings {
     pub fork: ForkMode,
     /// Forks of processes with less private memory than this are left alone; in bytes.
     pub minimum: u64,
-    /// A child that has not executed a program after this many milliseconds is aborted.
+    /// A child that has run or slept for this many milliseconds, and has not executed a program, is
+    /// aborted. Time in which it waits for a processor does not count, up to 20 times the limit.
     pub limit_ms: u32,
     /// Whether call sites whose children do not exec are left alone after a while. Off only in
     /// tests.
     pub learn: bool,
-    /// Whether lines of `system` and `popen` that need no shell run without one.
+    /// Whether lines of `system`, `popen` and `sh -c` that need no shell run without one.
     pub skip_shells: bool,
     /// Huge pages for the heap.
     pub huge_pages: HugePages,

@@ -21,8 +21,8 @@ pub(super) use self::treatment::TreatmentArgs;
 ///
 /// The program is executed in this process, under a preloaded library. Its forks speculate: a child
 /// gets almost no copied memory. If the child does something that another process could notice
-/// before it executes a program, a plain fork replaces it. Lines of system() and popen() run
-/// without a shell if that is provably the same.
+/// before it executes a program, a plain fork replaces it. Lines of system(), popen() and `sh -c`
+/// run without a shell if that is provably the same.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",

@@ -15,7 +15,9 @@ pub(in crate::commands) struct TreatmentArgs {
     #[arg(long, value_name = "SIZE", value_parser = args::size, default_value = "8M")]
     fork_minimum: u64,
 
-    /// Abort a speculation whose child has not executed a program after this many milliseconds.
+    /// Abort a speculation whose child has run or slept for this many milliseconds, and has not
+    /// executed a program. Time in which it waits for a processor does not count, up to 20 times
+    /// the limit.
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     fork_limit: u32,
 
@@ -23,7 +25,7 @@ pub(in crate::commands) struct TreatmentArgs {
     #[arg(long, hide = true)]
     fork_always: bool,
 
-    /// Run lines of system() and popen() that need no shell without one.
+    /// Run lines of system(), popen() and `sh -c` that need no shell without one.
     #[arg(long, value_enum, default_value_t = ShellArg::Bypass, value_name = "MODE")]
     shell: ShellArg,
 
@@ -59,7 +61,7 @@ enum ForkArg {
     Off,
 }
 
-/// What happens to the lines of system() and popen().
+/// What happens to the lines of system(), popen() and `sh -c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ShellArg {
     /// Lines that need no shell run without one.
