@@ -35,8 +35,8 @@ use crate::{answering, map_batch};
 pub struct WatchOptions {
     /// The processes.
     pub target: WatchTarget,
-    /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 110
-    /// nanoseconds.
+    /// Count system calls, too, and find what is wrong with them. Costs every system call of the
+    /// machine some 110 nanoseconds.
     pub system_calls: bool,
     /// Time every creation from its system call to the caller's return. Without fentry this costs
     /// every system call of the machine some 100 nanoseconds. If `false`, a full fork is timed from
