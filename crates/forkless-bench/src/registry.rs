@@ -1,6 +1,6 @@
 //! The differences between suites for the code that shows, compares and undoes. A suite registers
-//! its name, columns, plots, fitted lines, yardstick and clean-up. Nothing else in this crate asks
-//! for a suite's name.
+//! its name, columns, plots, fitted lines, yardstick and clean-up. But for [`crate::figure`], which
+//! draws one suite, nothing else in this crate asks for a suite's name.
 //!
 //! A registry is made of lists, one for each crate that has suites ([`crate::suites::ALL`]). A
 //! suite that no list has, as in a file saved by another version, is shown as

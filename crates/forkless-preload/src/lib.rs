@@ -1,7 +1,7 @@
 //! The library that `forkless run` preloads. An unmodified program's `fork` becomes a speculation,
 //! simple shell lines lose their shell, and context switches lose their system calls.
 //!
-//! The options in force are read once, from one environment variable ([`config`]). With the library
+//! The options in force are read once, when the library is loaded ([`config`]). With the library
 //! switched off, every interposed function is one jump to the next definition.
 //!
 //! What a speculation decides is in `forkless-speculate`, where it is tested. Here are symbols,

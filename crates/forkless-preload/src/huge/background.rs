@@ -6,9 +6,9 @@
 //! answers nobody.
 //!
 //! So they are merged when the child has ended, by the program's own threads: each time that a wait
-//! of theirs has returned (`epoll_wait`, `poll`, `select`, `accept4`), a slice of a millisecond at
-//! most, and never more than a twentieth of the time. A thread, or a process beside the program,
-//! could be seen; time cannot.
+//! of theirs has returned (`epoll_wait`, `poll`, `select`, `accept4`), a slice of 0.25 ms, or of 2
+//! ms if the wait had run out of time. One huge page may come on top. Slices are never more than a
+//! twentieth of the time. A thread, or a process beside the program, could be seen; time cannot.
 //!
 //! The slice comes *after* the wait. A signal that arrives in it is as one that arrives just after
 //! the wait, and the program looks for what its handler has left before it waits again. In a slice
