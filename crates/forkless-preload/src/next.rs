@@ -52,6 +52,19 @@ impl<F: Copy> Next<F> {
     }
 }
 
+/// Declares functions of libc's. Each has the page or header that gives its signature.
+macro_rules! of_libc {
+    ($($(#[$meta:meta])* static $name:ident: $type:ty = $text:literal, $page:literal;)*) => {
+        $(
+            $(#[$meta])*
+            #[doc = $page]
+            // SAFETY: the signature that `$page` gives for this name.
+            static $name: $crate::next::Next<$type> = unsafe { $crate::next::Next::new($text) };
+        )*
+    };
+}
+pub(crate) use of_libc;
+
 /// `fork` and `_Fork`.
 pub(crate) type Fork = extern "C" fn() -> c_int;
 
@@ -106,8 +119,9 @@ pub(crate) fn dlsym() -> loader::Dlsym {
     unsafe { core::mem::transmute::<*mut c_void, loader::Dlsym>(DLSYM.load(Relaxed)) }
 }
 
-// SAFETY: its type; only glibc has it.
-static VERSION: Next<extern "C" fn() -> *const c_char> = unsafe { Next::new(c"gnu_get_libc_version") };
+of_libc! {
+    static VERSION: extern "C" fn() -> *const c_char = c"gnu_get_libc_version", "gnu_get_libc_version(3)";
+}
 
 /// Whether the program's libc is glibc; else it is musl.
 pub(crate) fn is_glibc() -> bool {

@@ -17,7 +17,7 @@ use forkless_sys::{CPtr, fd, mm, process};
 
 use crate::config;
 use crate::mappings::{self, Name};
-use crate::next::Next;
+use crate::next::of_libc;
 use crate::{filters, namespace, reserve, users_record};
 
 const _: () = assert!(Record::SIZE <= reserve::RECORD.len(), "room for the record");
@@ -98,11 +98,10 @@ pub(crate) fn begin() {
 /// without a system call: it is part of the number of that thread's clock (`MAKE_THREAD_CPUCLOCK`
 /// of linux/posix-timers.h). A filter that came with the program may kill for the call.
 fn own_number() -> i32 {
-    // SAFETY: its type.
-    static OWN: Next<extern "C" fn() -> usize> = unsafe { Next::new(c"pthread_self") };
-    // SAFETY: its type.
-    static CLOCK: Next<extern "C" fn(usize, &mut c_int) -> c_int> =
-        unsafe { Next::new(c"pthread_getcpuclockid") };
+    of_libc! {
+        static OWN: extern "C" fn() -> usize = c"pthread_self", "pthread_self(3)";
+        static CLOCK: extern "C" fn(usize, &mut c_int) -> c_int = c"pthread_getcpuclockid", "pthread_getcpuclockid(3)";
+    }
     let mut clock = 0;
     match (OWN.get(), CLOCK.get()) {
         (Some(own), Some(clock_of)) if clock_of(own(), &mut clock) == 0 => !(clock >> 3),
@@ -247,9 +246,9 @@ impl Owner {
     /// Asks glibc's `_dl_find_object` (2.35), which takes no lock. `dladdr` takes one, and another
     /// thread may hold it, or may have held it when this process was forked.
     fn of(address: usize) -> Owner {
-        // SAFETY: its type.
-        static FIND: Next<extern "C" fn(usize, &mut Loaded) -> c_int> =
-            unsafe { Next::new(c"_dl_find_object") };
+        of_libc! {
+            static FIND: extern "C" fn(usize, &mut Loaded) -> c_int = c"_dl_find_object", "glibc's dlfcn.h";
+        }
         let Some(find) = FIND.get() else { return Owner::Unknown };
         let mut loaded = Loaded { flags: 0, start: 0, end: 0, map: null(), rest: [0; 28] };
         if find(address, &mut loaded) != 0 {

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use forkless_run::Counter;
 
-use crate::next::{Next, jump_slot};
+use crate::next::{jump_slot, of_libc};
 use crate::tally;
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
@@ -54,8 +54,9 @@ jump_slot!(NEXT_SET = c"setcontext", else crate::rt::abort);
 jump_slot!(NEXT_SWAP = c"swapcontext", else crate::rt::abort);
 jump_slot!(NEXT_MAKE = c"makecontext", else crate::rt::abort);
 
-// SAFETY: its type.
-static EXIT: Next<extern "C" fn(c_int) -> !> = unsafe { Next::new(c"exit") };
+of_libc! {
+    static EXIT: extern "C" fn(c_int) -> ! = c"exit", "exit(3)";
+}
 
 /// The end of a context without a successor.
 extern "C" fn exit_process(status: c_int) -> ! {

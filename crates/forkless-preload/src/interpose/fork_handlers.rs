@@ -14,7 +14,7 @@ use core::sync::atomic::{
 use forkless_sys::Errno;
 
 use crate::fork;
-use crate::next::{self, Next};
+use crate::next::{self, Next, of_libc};
 use crate::patience::wait_while;
 
 /// Whether there are fork handlers. The first is then ours, [`fork::prepare`].
@@ -29,8 +29,9 @@ const NOT_OURS: u8 = 3;
 /// `__register_atfork`, glibc's. The `pthread_atfork` that is a part of every object calls it.
 type RegisterAtfork = extern "C" fn(*const c_void, *const c_void, *const c_void, *const c_void) -> c_int;
 
-// SAFETY: its type.
-static REGISTER_ATFORK: Next<RegisterAtfork> = unsafe { Next::new(c"__register_atfork") };
+of_libc! {
+    static REGISTER_ATFORK: RegisterAtfork = c"__register_atfork", "glibc's register-atfork.c";
+}
 // SAFETY: its type, but for a fourth argument, which it takes no notice of.
 static PTHREAD_ATFORK: Next<RegisterAtfork> = unsafe { Next::new(c"pthread_atfork") };
 

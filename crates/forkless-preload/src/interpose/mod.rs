@@ -19,7 +19,7 @@ use crate::errno::absent;
 use crate::fork;
 use crate::huge::{background, pool};
 use crate::mappings::advice;
-use crate::next::{self, Next};
+use crate::next::{self, Next, of_libc};
 use crate::speculation;
 use crate::unknown_words;
 use crate::window;
@@ -75,10 +75,10 @@ fn at_exit(certain: bool) {
 static UNLOAD: extern "C" fn() = unload;
 
 type Exit = extern "C" fn(c_int) -> !;
-// SAFETY: its type.
-static EXIT: Next<Exit> = unsafe { Next::new(c"_exit") };
-// SAFETY: as above.
-static EXIT_OTHER_NAME: Next<Exit> = unsafe { Next::new(c"_Exit") };
+of_libc! {
+    static EXIT: Exit = c"_exit", "_exit(2)";
+    static EXIT_OTHER_NAME: Exit = c"_Exit", "_exit(2)";
+}
 
 /// `_exit(2)`: ends a process without its destructors, ours included.
 #[unsafe(no_mangle)]
@@ -106,13 +106,12 @@ fn end(status: c_int, next: &Next<Exit>) -> ! {
     forkless_sys::process::exit_group(status)
 }
 
-// SAFETY: their type.
-static FORK: Next<next::Fork> = unsafe { Next::new(c"fork") };
-#[cfg(target_arch = "x86_64")]
-// SAFETY: as above.
-static FORK_OTHER_NAME: Next<next::Fork> = unsafe { Next::new(c"__fork") };
-// SAFETY: as above.
-static FORK_SIGNAL_SAFE: Next<next::Fork> = unsafe { Next::new(c"_Fork") };
+of_libc! {
+    static FORK: next::Fork = c"fork", "fork(2)";
+    #[cfg(target_arch = "x86_64")]
+    static FORK_OTHER_NAME: next::Fork = c"__fork", "fork(2); glibc's other name of `fork`";
+    static FORK_SIGNAL_SAFE: next::Fork = c"_Fork", "fork(2), C library/kernel differences";
+}
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
@@ -222,8 +221,9 @@ fn note_cancel() {
 
 // Functions that are watched and not replaced: what the program tells the kernel about its memory.
 
-// SAFETY: its type.
-static MADVISE: Next<extern "C" fn(*mut c_void, usize, c_int) -> c_int> = unsafe { Next::new(c"madvise") };
+of_libc! {
+    static MADVISE: extern "C" fn(*mut c_void, usize, c_int) -> c_int = c"madvise", "madvise(2)";
+}
 
 /// `madvise(2)`.
 #[unsafe(no_mangle)]
@@ -246,8 +246,9 @@ extern "C" fn mremap(addr: usize, old_len: usize, new_len: usize, flags: c_int, 
     advice::moved(addr, old_len, new_len, || real(addr, old_len, new_len, flags, new_addr))
 }
 
-// SAFETY: its type.
-static MUNMAP: Next<extern "C" fn(*mut c_void, usize) -> c_int> = unsafe { Next::new(c"munmap") };
+of_libc! {
+    static MUNMAP: extern "C" fn(*mut c_void, usize) -> c_int = c"munmap", "munmap(2)";
+}
 
 /// `munmap(2)`.
 #[unsafe(no_mangle)]
@@ -257,8 +258,9 @@ extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     advice::unmapped(addr as usize, len, || real(addr, len))
 }
 
-// SAFETY: its type.
-static MPROTECT: Next<extern "C" fn(*mut c_void, usize, c_int) -> c_int> = unsafe { Next::new(c"mprotect") };
+of_libc! {
+    static MPROTECT: extern "C" fn(*mut c_void, usize, c_int) -> c_int = c"mprotect", "mprotect(2)";
+}
 
 /// `mprotect(2)`, which fails on part of a huge page.
 #[unsafe(no_mangle)]

@@ -17,7 +17,7 @@ use crate::close_loop::{self, LOOP};
 use crate::errno::{fail, libc_answer};
 use crate::fork::{self, child};
 use crate::mappings::advice;
-use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
+use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments, of_libc};
 use crate::signals::SIGSYS;
 use crate::speculation::{self, Interception, SPECULATING};
 use crate::window;
@@ -406,7 +406,7 @@ macro_rules! watches {
         $(mod $name {
             use super::*;
 
-            // SAFETY: its type.
+            // SAFETY: its page has these arguments, and an int as its answer.
             pub(super) static NEXT: Next<extern "C" fn($($argument: $type),*) -> c_int> = unsafe { Next::new($text) };
 
             $(#[$meta])*
@@ -626,8 +626,9 @@ fn past_fork<F: Copy>(next: &'static Next<F>, call: impl FnOnce(F) -> c_int) -> 
     window::past_fork(|| call(real))
 }
 
-// SAFETY: its type.
-static DAEMON: Next<extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"daemon") };
+of_libc! {
+    static DAEMON: extern "C" fn(c_int, c_int) -> c_int = c"daemon", "daemon(3)";
+}
 
 /// `daemon(3)`, which forks without a call that could be seen.
 #[unsafe(no_mangle)]

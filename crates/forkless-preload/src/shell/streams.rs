@@ -14,7 +14,7 @@ use forkless_sys::{CPtr, Errno, fd};
 use crate::errno::fail;
 use crate::fork;
 use crate::lazy_mapping::LazyMapping;
-use crate::next::Next;
+use crate::next::{Next, of_libc};
 use crate::patience::wait_while;
 use crate::reserve;
 use crate::signals::uncancelled;
@@ -26,14 +26,12 @@ use super::message::{Ending, Errors, Signals, ignored_for_writing};
 type Open<T> = unsafe extern "C" fn(T, *const c_char) -> *mut c_void;
 type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-// SAFETY: its type.
-static FDOPEN: Next<Open<c_int>> = unsafe { Next::new(c"fdopen") };
-// SAFETY: its type.
-static POPEN: Next<Open<*const c_char>> = unsafe { Next::new(c"popen") };
-// SAFETY: its type.
-static PCLOSE: Next<Close> = unsafe { Next::new(c"pclose") };
-// SAFETY: its type.
-static FCLOSE: Next<Close> = unsafe { Next::new(c"fclose") };
+of_libc! {
+    static FDOPEN: Open<c_int> = c"fdopen", "fdopen(3)";
+    static POPEN: Open<*const c_char> = c"popen", "popen(3)";
+    static PCLOSE: Close = c"pclose", "popen(3)";
+    static FCLOSE: Close = c"fclose", "fclose(3)";
+}
 
 /// The most streams open at a time. Further streams are libc's.
 const STREAMS: usize = 64;

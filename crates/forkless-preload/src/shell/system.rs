@@ -13,7 +13,7 @@ use forkless_sys::{Errno, process};
 
 use crate::errno::fail;
 use crate::fork;
-use crate::next::{self, Next};
+use crate::next::{self, Next, of_libc};
 use crate::patience::wait_while;
 use crate::signals::{SIGCHLD, SIGINT, SIGKILL, SIGQUIT, of_cancellation};
 
@@ -23,8 +23,9 @@ use super::message::Signals;
 
 const SIG_IGN: usize = 1;
 
-// SAFETY: its type.
-static SYSTEM: Next<unsafe extern "C" fn(*const c_char) -> c_int> = unsafe { Next::new(c"system") };
+of_libc! {
+    static SYSTEM: unsafe extern "C" fn(*const c_char) -> c_int = c"system", "system(3)";
+}
 
 /// `system(3)`.
 #[unsafe(no_mangle)]
@@ -86,7 +87,7 @@ struct Cleanup([usize; 4]);
 // SAFETY: their types in glibc. musl has others under these names, and runs nothing at a jump.
 static PUSH: Next<extern "C" fn(*mut Cleanup, extern "C" fn(&Left), *const Left)> =
     unsafe { Next::new(c"_pthread_cleanup_push") };
-// SAFETY: as above.
+// SAFETY: as of `PUSH`.
 static POP: Next<extern "C" fn(*mut Cleanup, c_int)> = unsafe { Next::new(c"_pthread_cleanup_pop") };
 
 impl Left {
