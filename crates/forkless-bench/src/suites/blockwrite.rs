@@ -53,7 +53,7 @@ pub(crate) const SUITE: Registration = Registration {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// What is written to.
-    pub targets: Vec<On>,
+    pub targets: Vec<TargetKind>,
     /// Bytes a write.
     pub bs: Vec<u64>,
     /// Bytes a repetition; also the size of the targets.
@@ -69,7 +69,7 @@ pub struct Spec {
 impl Default for Spec {
     fn default() -> Spec {
         Spec {
-            targets: On::ALL.to_vec(),
+            targets: TargetKind::ALL.to_vec(),
             bs: vec![256, 512, 1024, 2048, 4096, 6144, 8192, 16 << 10, 64 << 10, 256 << 10, 1 << 20],
             size: 4 << 20,
             directory: None,
@@ -81,7 +81,7 @@ impl Default for Spec {
 
 /// What is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
+pub enum TargetKind {
     /// A file.
     File,
     /// A loop device over a file, with sectors of 512 bytes.
@@ -92,27 +92,28 @@ pub enum On {
     Mapper,
 }
 
-impl On {
+impl TargetKind {
     /// All of them.
-    pub const ALL: [On; 4] = [On::File, On::Loop, On::Loop4k, On::Mapper];
+    pub const ALL: [TargetKind; 4] =
+        [TargetKind::File, TargetKind::Loop, TargetKind::Loop4k, TargetKind::Mapper];
 
     /// `file`, `loop`, `loop-4k`, `mapper`.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
-            On::File => "file",
-            On::Loop => "loop",
-            On::Loop4k => "loop-4k",
-            On::Mapper => "mapper",
+            TargetKind::File => "file",
+            TargetKind::Loop => "loop",
+            TargetKind::Loop4k => "loop-4k",
+            TargetKind::Mapper => "mapper",
         }
     }
 }
 
-impl FromStr for On {
+impl FromStr for TargetKind {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<On, Error> {
-        On::ALL.into_iter().find(|on| on.name() == name).ok_or_else(|| {
+    fn from_str(name: &str) -> Result<TargetKind, Error> {
+        TargetKind::ALL.into_iter().find(|on| on.name() == name).ok_or_else(|| {
             Error::Spec(format!("no target {name:?}: there are file, loop, loop-4k and mapper"))
         })
     }
@@ -173,7 +174,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
-    let name = |on: &On| on.name().to_owned();
+    let name = |on: &TargetKind| on.name().to_owned();
     in_stages(suite, &spec.targets, observer, name, |&on, progress, suite| {
         measure(spec, on, overhead, guard.as_deref_mut(), progress, suite)
     })
@@ -181,7 +182,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
 
 fn measure(
     spec: &Spec,
-    on: On,
+    on: TargetKind,
     overhead: f64,
     guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
@@ -262,7 +263,7 @@ fn measure(
     Ok(steady)
 }
 
-fn series(on: On, kinds: &[(Mode, u64)], outcome: Measured) -> Vec<Series> {
+fn series(on: TargetKind, kinds: &[(Mode, u64)], outcome: Measured) -> Vec<Series> {
     let mut all = Vec::new();
     for (&(mode, bs), series) in kinds.iter().zip(outcome.series) {
         let params = Params::from([
@@ -293,7 +294,7 @@ fn series(on: On, kinds: &[(Mode, u64)], outcome: Measured) -> Vec<Series> {
 }
 
 /// What writes below a page cost: the published "about 3x".
-fn derived(on: On, series: &[Series], seed: u64) -> Vec<Derived> {
+fn derived(on: TargetKind, series: &[Series], seed: u64) -> Vec<Derived> {
     let throughput = |bs: u64| {
         series.iter().find(|one| {
             one.method == Mode::Buffered.name()
@@ -431,7 +432,7 @@ mod tests {
 
     /// Large beside the 31 pages that each processor may be about to list. These stay in the cache
     /// (mm/swap.c).
-    fn quick(on: On) -> Option<Suite> {
+    fn quick(on: TargetKind) -> Option<Suite> {
         let spec = Spec {
             targets: vec![on],
             bs: vec![512, 4096, 6144, 8192],
@@ -457,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_by_small_buffered_writes_and_by_no_others() {
-        let Some(suite) = quick(On::File) else { return };
+        let Some(suite) = quick(TargetKind::File) else { return };
         // What this thread read is exact; the disk's own counters are everybody's.
         let Some(small) = figure(&suite, "buffered", 512, "read_bytes") else {
             println!("skipped: this kernel does not account for the bytes a process reads");
@@ -475,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_loop_device_counts_one_read_for_each_4_kib_of_small_writes_and_goes_away() {
-        let Some(suite) = quick(On::Loop) else { return };
+        let Some(suite) = quick(TargetKind::Loop) else { return };
         assert!((0.98..1.1).contains(&figure(&suite, "buffered", 512, "reads").unwrap()));
         for bs in [4096, 8192] {
             assert!(figure(&suite, "buffered", bs, "reads").unwrap() < 0.02, "{bs}");
@@ -504,6 +505,6 @@ mod tests {
         ] {
             assert!(matches!(run(&spec, None, &mut Silent), Err(Error::Spec(_))));
         }
-        assert!("floppy".parse::<On>().is_err());
+        assert!("floppy".parse::<TargetKind>().is_err());
     }
 }

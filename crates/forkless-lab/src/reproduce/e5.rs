@@ -14,7 +14,7 @@ use forkless_bench::spawn::{CPU_TOTAL_AT, Method, SpawnedProgram, single_arms, w
 use forkless_bench::stats::bootstrap::{Samples, within_rounds};
 use forkless_bench::stats::median;
 use forkless_bench::stdio::NullStdout;
-use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
+use forkless_bench::suites::blockwrite::{self, Mode, Spec, TargetKind};
 
 use super::plot::{Line, Mark, Plot};
 use super::{Bench, Experiment, Figure, Id, TitledGrid};
@@ -186,7 +186,7 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
 /// does it.
 fn small_blocks(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     const NAMES: [&str; 3] = ["blockwrite.small_reads", "blockwrite.large_reads", "blockwrite.slower"];
-    let targets = vec![On::Loop, On::Mapper, On::File];
+    let targets = vec![TargetKind::Loop, TargetKind::Mapper, TargetKind::File];
     let schedule =
         Schedule { runs: bench.quick(8, 12), seed: bench.options.seed, per_turn: 1, ..Schedule::default() };
     let size = bench.quick(MB, 2 * MB);

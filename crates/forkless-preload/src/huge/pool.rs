@@ -36,14 +36,14 @@ use forkless_speculate::text::decimal;
 
 const HUGE: usize = 2 << 20;
 
-static WANTED: AtomicBool = AtomicBool::new(false);
+static POOL_WANTED: AtomicBool = AtomicBool::new(false);
 static WARN: AtomicBool = AtomicBool::new(false);
 
 /// Device and inode of standard error when the library was loaded. Later the program may have
 /// closed it, and have a file of its own by that number.
-static ERRORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-fn errors() -> Option<(u64, u64)> {
+fn standard_error() -> Option<(u64, u64)> {
     fd::identity(2, CPtr::from(c""), fd::AT_EMPTY_PATH).ok()
 }
 
@@ -51,17 +51,17 @@ fn errors() -> Option<(u64, u64)> {
 pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn configure(wanted: bool, warn: bool) {
-    WANTED.store(wanted && RANGES.map(), Relaxed);
-    if warn && let Some((device, inode)) = errors() {
+    POOL_WANTED.store(wanted && RANGES.map(), Relaxed);
+    if warn && let Some((device, inode)) = standard_error() {
         WARN.store(true, Relaxed);
-        ERRORS[0].store(device, Relaxed);
-        ERRORS[1].store(inode, Relaxed);
+        STANDARD_ERROR[0].store(device, Relaxed);
+        STANDARD_ERROR[1].store(inode, Relaxed);
     }
 }
 
 /// Ordinary code, before libc's fork takes its locks. `grown`: there may be new memory to move.
 pub(crate) fn before_fork(grown: bool) {
-    if !WANTED.load(Relaxed) {
+    if !POOL_WANTED.load(Relaxed) {
         return;
     }
     let alone = process::thread_count() == Some(1);
@@ -114,7 +114,7 @@ pub(crate) fn before_thread() {
 pub(crate) fn before_sandbox() {
     if !speculating() {
         before_thread();
-        WANTED.store(false, Relaxed);
+        POOL_WANTED.store(false, Relaxed);
     }
 }
 
@@ -244,14 +244,14 @@ const AT_RISK: &[u8] = b"forkless: the pool of huge pages is too small for this 
 
 /// Whether the option is there.
 pub(super) fn wanted() -> bool {
-    WANTED.load(Relaxed)
+    POOL_WANTED.load(Relaxed)
 }
 
 /// Says it, and nothing more after it.
 pub(super) fn warn(line: &[u8]) {
     static WARNED: AtomicBool = AtomicBool::new(false);
-    let before = || (ERRORS[0].load(Relaxed), ERRORS[1].load(Relaxed));
-    if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) && errors() == Some(before()) {
+    let before = || (STANDARD_ERROR[0].load(Relaxed), STANDARD_ERROR[1].load(Relaxed));
+    if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) && standard_error() == Some(before()) {
         complaint::say(line);
     }
 }

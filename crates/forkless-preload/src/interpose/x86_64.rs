@@ -453,7 +453,7 @@ macro_rules! once_moved {
 pub(super) use once_moved;
 
 /// Finds the functions that children call between fork and exec.
-pub(super) fn find_childrens() {
+pub(super) fn find_functions_of_children() {
     find_replaced();
     closes::find();
     find_watched();
@@ -723,7 +723,7 @@ mod syscall_function {
                     "jmp {of_sigsys}",
                     "5:",
                     keep_arguments!(),
-                    "call {waits}",
+                    "call {note_and_is_plain_fork}",
                     "test al, al",
                     arguments_back!(),
                     "jz 4b",
@@ -745,7 +745,7 @@ mod syscall_function {
                     clone3 = const k::__NR_clone3,
                     known = sym LOOP,
                     fork = const k::__NR_fork,
-                    waits = sym waits,
+                    note_and_is_plain_fork = sym note_and_is_plain_fork,
                     forks = sym forks,
                     next = sym NEXT,
                     note = sym note,
@@ -786,7 +786,7 @@ mod syscall_function {
 
     /// A call that makes a process or thread: whether [`forks`] is to make it. A child with a stack
     /// of its own could not return from there.
-    extern "C" fn waits(nr: usize, a: usize, b: usize) -> bool {
+    extern "C" fn note_and_is_plain_fork(nr: usize, a: usize, b: usize) -> bool {
         match nr as u32 {
             k::__NR_clone => {
                 note_clone(a as u32);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::On;
+use super::TargetKind;
 use super::counters::Device;
 use super::loop_device::LoopDevice;
 use super::mapper::Volume;
@@ -29,14 +29,14 @@ pub(super) struct WriteTarget {
 
 impl WriteTarget {
     pub(super) fn make(
-        on: On,
+        on: TargetKind,
         size: u64,
         directory: Option<&Path>,
         mut guard: Option<&mut Guard>,
     ) -> Result<WriteTarget, Error> {
         let scratch = Scratch::make(size, directory, guard.as_deref_mut())?;
         let sector = match on {
-            On::File => {
+            TargetKind::File => {
                 let device = scratch.device()?;
                 let notes = vec![format!(
                     "in {}; its device's counters are those of everybody, read_bytes is this process's own",
@@ -53,8 +53,8 @@ impl WriteTarget {
                     _scratch: None,
                 });
             }
-            On::Loop | On::Mapper => 512,
-            On::Loop4k => 4096,
+            TargetKind::Loop | TargetKind::Mapper => 512,
+            TargetKind::Loop4k => 4096,
         };
         let below = LoopDevice::attach(&scratch.buffered, sector, guard.as_deref_mut())?;
         let mut notes = Vec::new();
@@ -64,7 +64,7 @@ impl WriteTarget {
             );
         }
         let no_counters = || Error::Missing("the kernel shows no counters of the device".into());
-        if on != On::Mapper {
+        if on != TargetKind::Mapper {
             return Ok(WriteTarget {
                 buffered: below.open(0)?,
                 direct: below.open(libc::O_DIRECT).map_err(|error| error.to_string()),

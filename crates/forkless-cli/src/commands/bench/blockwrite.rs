@@ -6,7 +6,7 @@ use anyhow::Result;
 use forkless_bench::engine::Observer;
 use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
-use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
+use forkless_bench::suites::blockwrite::{self, Mode, Spec, TargetKind};
 
 use super::common::{Common, from_library};
 use super::suite;
@@ -39,7 +39,7 @@ impl suite::Flags for Flags {
     // `--filter` chooses between buffered and direct.
     fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
         let usual = Spec::default();
-        let targets: Result<Vec<On>, _> = self.targets.iter().map(|name| name.parse()).collect();
+        let targets: Result<Vec<TargetKind>, _> = self.targets.iter().map(|name| name.parse()).collect();
         let targets = targets.map_err(from_library)?;
         let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|mode| common.selects(mode.name())).collect();
         if modes.is_empty() {
