@@ -143,7 +143,7 @@ arm64_init() {
 		echo madvise >/sys/kernel/mm/transparent_hugepage/enabled
 		same thp '--fork=off --huge-pages=thp' huge_pages pieces 48
 		strace -f --seccomp-bpf -o trace -e trace=madvise forkless run --fork=off --huge-pages=thp -- huge_pages pieces 48 >/dev/null 2>&1
-		echo "@collapsed $(grep -c 'COLLAPSE) = 0' trace)"
+		echo "@merged $(grep -c 'COLLAPSE) = 0' trace)"
 		pool=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 		for pages in 100 32; do
 			echo $pages >$pool
@@ -185,7 +185,7 @@ arm64_judge() {
 	expect "a static program runs plainly, and one line says so" '^static errors\| forkless: .*statically linked'
 	expect "the loader's lock is not asked for" '^@same plugin status 0'
 	expect "with transparent huge pages a server goes on as before" '^@same thp status 0'
-	expect "memory in pieces is collapsed" '^@collapsed [1-9]'
+	expect "memory in pieces is merged" '^@merged [1-9]'
 	for way in malloc pieces; do
 		expect "hugetlb, $way: as before" "^@same hugetlb-$way-100 status 0"
 		expect "hugetlb, $way: from the pool" "^hugetlb-$way-100 errors\| pool (4[5-9][0-9]{3}|[5-9][0-9]{4})\$"

@@ -14,7 +14,9 @@ use core::sync::atomic::{
 };
 
 pub(crate) use forkless_run::ForkMode as Fork;
-use forkless_run::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE};
+use forkless_run::{
+    HugePages, OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE,
+};
 use forkless_sys::{CPtr, fd};
 
 use crate::environment::{self, value_of};
@@ -142,7 +144,7 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<(Options<'static>, O
         (None, None) => Options::without_launcher(),
     };
     apply(&options);
-    if options.hugetlb {
+    if options.huge_pages == HugePages::Pool {
         // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables
         // before any library is loaded.
         unsafe { environment::keep_hugetlb_here(envp) };

@@ -40,7 +40,7 @@ pub use machine::{SPECULATES, loaders, own_memory, procmap_query, user_dispatch}
 pub use preloading::{PreloadList, Preloading, preloadings};
 pub use record_file::RecordFile;
 pub use report::{Destination, Report, SiteReport};
-pub use settings::{HugePages, Settings};
+pub use settings::Settings;
 pub use target::{ProgramError, preloadable_program};
 
 use shell::ShellKnowledge;
@@ -210,8 +210,7 @@ impl Examined<'_> {
             shell: self.shell.for_the_library(),
             filters: environment::filters_in_force(),
             fast_context: settings.fast_context,
-            collapse: settings.huge_pages != HugePages::Off,
-            hugetlb: huge.hugetlb,
+            huge_pages: huge.kind,
             quiet: settings.quiet,
             children: settings.children,
             root: outer.root,

@@ -53,6 +53,32 @@ impl ForkMode {
     }
 }
 
+/// Huge pages for the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HugePages {
+    /// As the program has it.
+    #[default]
+    Off,
+    /// Transparent: the kernel joins pages where it can. Memory that malloc does not reach is
+    /// merged before the forks of a program that is starting, and after the forks of one that
+    /// serves.
+    Transparent,
+    /// From the pool of the system (`vm.nr_hugepages`); never passed on to executed programs, for
+    /// which [`HUGETLB_TUNABLE`](crate::HUGETLB_TUNABLE) ends `GLIBC_TUNABLES`.
+    Pool,
+}
+
+impl HugePages {
+    /// The pair by which options have this kind.
+    pub fn pair(self) -> &'static [u8] {
+        match self {
+            HugePages::Off => b"huge-pages=off",
+            HugePages::Transparent => b"huge-pages=thp",
+            HugePages::Pool => b"huge-pages=hugetlb",
+        }
+    }
+}
+
 /// What the library is told of `/bin/sh`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Shell {
@@ -114,11 +140,8 @@ pub struct Options<'a> {
     pub filters: Option<u32>,
     /// User-level context switches without system calls for the signal mask.
     pub fast_context: bool,
-    /// Collapse memory into huge pages before a fork.
-    pub collapse: bool,
-    /// [`HUGETLB_TUNABLE`](crate::HUGETLB_TUNABLE) ends `GLIBC_TUNABLES`, and must not reach
-    /// children.
-    pub hugetlb: bool,
+    /// Huge pages for memory.
+    pub huge_pages: HugePages,
     /// Do not say why huge pages could not be used.
     pub quiet: bool,
     /// Whether programs that the program executes get the same treatment.
@@ -145,8 +168,7 @@ impl Default for Options<'_> {
             shell: Shell::default(),
             filters: None,
             fast_context: false,
-            collapse: false,
-            hugetlb: false,
+            huge_pages: HugePages::Off,
             quiet: false,
             children: true,
             root: None,
@@ -188,8 +210,12 @@ impl<'a> Options<'a> {
             (b"sh", _, _) => self.shell = known(value).map_or(self.shell, Shell::Known),
             (b"filters", _, Some(n)) => self.filters = Some(n as u32),
             (b"context", b"fast", _) => self.fast_context = true,
-            (b"collapse", b"yes", _) => self.collapse = true,
-            (b"hugetlb", b"yes", _) => self.hugetlb = true,
+            (b"huge-pages", _, _) => match value {
+                b"off" => self.huge_pages = HugePages::Off,
+                b"thp" => self.huge_pages = HugePages::Transparent,
+                b"hugetlb" => self.huge_pages = HugePages::Pool,
+                _ => return false,
+            },
             (b"quiet", b"yes", _) => self.quiet = true,
             (b"children", b"no", _) => self.children = false,
             (b"root", _, Some(n)) => self.root = NonZeroU32::new(n as u32),
@@ -228,10 +254,12 @@ impl<'a> Options<'a> {
         if let Some(filters) = self.filters {
             number(&mut put, b",filters=", u64::from(filters));
         }
-        let switches: [(bool, &[u8]); 6] = [
+        if self.huge_pages != HugePages::Off {
+            put(b",");
+            put(self.huge_pages.pair());
+        }
+        let switches: [(bool, &[u8]); 4] = [
             (self.fast_context, b",context=fast"),
-            (self.collapse, b",collapse=yes"),
-            (self.hugetlb, b",hugetlb=yes"),
             (self.quiet, b",quiet=yes"),
             (!self.children, b",children=no"),
             (self.makes_record, b",makes-record=yes"),
@@ -337,8 +365,8 @@ mod tests {
                 },
                 filters: self.bit().then(|| self.number() as u32),
                 fast_context: self.bit(),
-                collapse: self.bit(),
-                hugetlb: self.bit(),
+                huge_pages: [HugePages::Off, HugePages::Transparent, HugePages::Pool]
+                    [self.next() as usize % 3],
                 quiet: self.bit(),
                 children: self.bit(),
                 root: NonZeroU32::new(self.number() as u32),
@@ -380,8 +408,7 @@ mod tests {
             shell: Shell::Known(KnownShell { traits: ShellTraits::from_bits(1), device: 8, inode: 9 }),
             filters: Some(2),
             fast_context: true,
-            collapse: true,
-            hugetlb: true,
+            huge_pages: HugePages::Pool,
             quiet: true,
             children: false,
             root: NonZeroU32::new(7),
@@ -391,7 +418,7 @@ mod tests {
         };
         assert_eq!(
             text(&all),
-            "fork=speculate,min=0,limit=60000,learn=no,sh=1:8:9,filters=2,context=fast,collapse=yes,hugetlb=yes,\
+            "fork=speculate,min=0,limit=60000,learn=no,sh=1:8:9,filters=2,huge-pages=hugetlb,context=fast,\
              quiet=yes,children=no,makes-record=yes,root=7,ns=4026531836,record=/dev/shm/x"
         );
     }
@@ -413,9 +440,9 @@ mod tests {
             "learn=yes",
             "learn",
             "context=off",
-            "collapse=no",
-            "collapse=YES",
-            "hugetlb=1",
+            "huge-pages=no",
+            "huge-pages=THP",
+            "huge-pages=1",
             "quiet=no",
             "children=yes",
             "color=red",

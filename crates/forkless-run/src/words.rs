@@ -50,7 +50,7 @@ impl<'a> Options<'a> {
             None => (word, &b""[..]),
         };
         match (key, value) {
-            (b"fork", _) => return self.read(key, value),
+            (b"fork" | b"huge-pages", _) => return self.read(key, value),
             (b"fork-minimum", _) => match size(value) {
                 Some(bytes) => self.minimum = bytes,
                 None => return false,
@@ -61,9 +61,6 @@ impl<'a> Options<'a> {
             },
             (b"shell", b"bypass") => self.shell = Shell::AskInTime,
             (b"shell", b"off") => self.shell = Shell::Unknown,
-            (b"huge-pages", b"thp") => (self.collapse, self.hugetlb) = (true, false),
-            (b"huge-pages", b"hugetlb") => (self.collapse, self.hugetlb) = (true, true),
-            (b"huge-pages", b"off") => (self.collapse, self.hugetlb) = (false, false),
             (b"context", b"fast") => self.fast_context = true,
             (b"context", b"off") => self.fast_context = false,
             (b"children", b"follow") => self.children = true,
@@ -89,11 +86,8 @@ impl<'a> Options<'a> {
         put(b",fork-limit=");
         put(digits(u64::from(self.limit_ms), &mut [0; 20]));
         put(if self.shell == Shell::Unknown { b",shell=off" } else { b",shell=bypass" });
-        put(match (self.collapse, self.hugetlb) {
-            (_, true) => b",huge-pages=hugetlb",
-            (true, false) => b",huge-pages=thp",
-            (false, false) => b",huge-pages=off",
-        });
+        put(b",");
+        put(self.huge_pages.pair());
         put(if self.fast_context { b",context=fast" } else { b",context=off" });
         put(if self.children { b",children=follow" } else { b",children=no" });
         if self.quiet {
@@ -144,7 +138,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::ForkMode;
+    use crate::{ForkMode, HugePages};
 
     fn encoded(options: &Options<'_>) -> String {
         String::from_utf8(encoded_bytes(options)).unwrap()
@@ -177,8 +171,7 @@ mod tests {
             limit_ms: 7,
             shell: Shell::Unknown,
             fast_context: true,
-            collapse: true,
-            hugetlb: true,
+            huge_pages: HugePages::Pool,
             quiet: true,
             children: false,
             record: RecordPath::new(b"/run/forkless"),
@@ -207,14 +200,18 @@ mod tests {
     fn what_was_written_is_read_back() {
         for bits in 0..ForkMode::ALL.len() as u32 * 256 {
             let bit = |at: u32| bits >> at & 1 == 1;
+            let huge_pages = match (bit(4), bit(5)) {
+                (false, _) => HugePages::Off,
+                (true, false) => HugePages::Transparent,
+                (true, true) => HugePages::Pool,
+            };
             let options = Options {
                 fork: ForkMode::ALL[bits as usize / 256],
                 minimum: if bit(0) { u64::MAX } else { 0 },
                 limit_ms: if bit(1) { 60_000 } else { 1 },
                 shell: if bit(2) { Shell::Unknown } else { Shell::AskInTime },
                 fast_context: bit(3),
-                collapse: bit(4),
-                hugetlb: bit(4) && bit(5),
+                huge_pages,
                 quiet: bit(6),
                 children: bit(5),
                 record: if bit(7) { RecordPath::new(b"/a=b") } else { None },
@@ -275,7 +272,7 @@ mod tests {
     #[test]
     fn of_a_word_that_comes_twice_the_later_counts() {
         let (options, _) = Options::parse_words(b"huge-pages=hugetlb,fork=off,huge-pages=thp,fork=strict");
-        assert_eq!((options.fork, options.collapse, options.hugetlb), (ForkMode::Strict, true, false));
+        assert_eq!((options.fork, options.huge_pages), (ForkMode::Strict, HugePages::Transparent));
     }
 
     #[test]

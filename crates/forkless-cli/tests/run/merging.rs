@@ -19,7 +19,7 @@ fn merges() -> bool {
         return false;
     }
     if before_linux(6, 1) {
-        println!("skipped: memory is collapsed from Linux 6.1 on");
+        println!("skipped: memory is merged from Linux 6.1 on");
         return false;
     }
     // A busy machine takes a second for a huge page, with the rests between.

@@ -91,7 +91,7 @@ fn memory_mapped_in_pieces_gets_huge_pages_before_a_fork() {
         return;
     }
     if before_linux(6, 1) {
-        println!("skipped: memory is collapsed from Linux 6.1 on");
+        println!("skipped: memory is merged from Linux 6.1 on");
         return;
     }
     assert_eq!(huge(observe(&mut plain(&SERVERS, &["pieces"]))), 0);

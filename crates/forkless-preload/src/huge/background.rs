@@ -339,7 +339,7 @@ fn go_on() -> bool {
 fn merge(from: usize, to: usize) -> bool {
     let pages = (to - from) / HUGE;
     let before = time::monotonic().nanos();
-    let merged = super::collapse(from, to);
+    let merged = super::merge(from, to);
     let was_quick = time::monotonic().nanos() - before < QUICK;
     STATE.at_once.store(if was_quick { (pages * 2).min(MOST_AT_ONCE) } else { 1 }, Relaxed);
     match merged {

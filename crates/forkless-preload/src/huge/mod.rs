@@ -2,12 +2,12 @@
 //! copies its page table entry by entry.
 //!
 //! Programs that map their memory piece by piece never ask malloc (APR's pools, and so Apache, map
-//! 8 KiB at a time). Their memory is collapsed in place (`MADV_COLLAPSE`, Linux 6.1). That takes
+//! 8 KiB at a time). Their memory is merged in place (`MADV_COLLAPSE`, Linux 6.1). That takes
 //! about a tenth of a second a GiB, and saves nine tenths of every later fork.
 //!
-//! A program that has not waited for anybody yet is starting: its new memory is collapsed before a
+//! A program that has not waited for anybody yet is starting: its new memory is merged before a
 //! fork, so that its workers get huge pages. Once it has waited, it serves, and a fork may not wait
-//! for that: memory is collapsed in the [`background`], after a fork.
+//! for that: memory is merged in the [`background`], after a fork.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -125,15 +125,15 @@ pub(crate) fn dense(start: usize, end: usize, mut each: impl FnMut(usize, usize)
     each(from, at);
 }
 
-/// As [`collapse`], where nothing depends on it.
+/// As [`merge`], where nothing depends on it.
 pub(crate) fn advise(start: usize, end: usize) {
-    let _ = collapse(start, end);
+    let _ = merge(start, end);
 }
 
 /// Makes huge pages of a range. Refused where the program declined huge pages, on older kernels,
 /// and when memory is short: no harm done.
 #[expect(unsafe_code, reason = "memory advice")]
-fn collapse(start: usize, end: usize) -> forkless_sys::Result<()> {
+fn merge(start: usize, end: usize) -> forkless_sys::Result<()> {
     // SAFETY: the contents stay as they are.
     unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_COLLAPSE) }
 }

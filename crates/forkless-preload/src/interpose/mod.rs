@@ -14,6 +14,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
 
 use linux_raw_sys::prctl;
 
+use forkless_run::HugePages;
+
 use crate::config;
 use crate::errno::absent;
 use crate::fork;
@@ -44,9 +46,10 @@ extern "C" fn load() {
     if let Some((options, unknown)) = unsafe { config::read(crate::next::environment()) } {
         crate::shell::configure(options.shell);
         crate::context::configure(options.fast_context);
-        crate::huge::configure(options.collapse);
+        let merges = options.huge_pages != HugePages::Off;
+        crate::huge::configure(merges);
         // Without huge pages there is nothing to say later.
-        pool::configure(options.hugetlb, !options.quiet && (options.hugetlb || options.collapse));
+        pool::configure(options.huge_pages == HugePages::Pool, !options.quiet && merges);
         if let Some(entry) = unknown {
             // SAFETY: the process's own writable string, still ours alone this early.
             unsafe { unknown_words::complain(entry, options.quiet) };

@@ -5,8 +5,8 @@ use std::fmt;
 use std::fs;
 
 use super::environment::EnvironmentEntries;
-use super::settings::HugePages;
 use crate::HUGETLB_TUNABLE;
+use crate::HugePages;
 
 /// The settings that give a program huge pages.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub(super) struct Allocators {
     /// Variables and their whole new values.
     pub(super) variables: Vec<(&'static str, String)>,
     pub(super) warnings: Vec<HugePagesWarning>,
-    /// Whether the library must keep the setting from children.
-    pub(super) hugetlb: bool,
+    /// The kind that there is.
+    pub(super) kind: HugePages,
     /// Whether this process is one without transparent huge pages, which exec hands on.
     pub(super) enable: bool,
 }
@@ -119,6 +119,7 @@ fn decide(mode: HugePages, system: &System, environment: &EnvironmentEntries) ->
         s.warnings = vec![HugePagesWarning::EmptyPool];
         mode = HugePages::Transparent;
     }
+    s.kind = mode;
     match mode {
         HugePages::Off => return s,
         HugePages::Transparent => {
@@ -139,7 +140,6 @@ fn decide(mode: HugePages, system: &System, environment: &EnvironmentEntries) ->
             // Last, where the library finds it. Two MiB by size: a default size of 1 GiB would hand
             // the only such page to the process that comes first.
             s.variables.push(("GLIBC_TUNABLES", joined(&own, HUGETLB_TUNABLE)));
-            s.hugetlb = true;
         }
     }
     s
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn an_empty_pool_that_cannot_grow_means_transparent_pages() {
         let s = decide(HugePages::Pool, &system("madvise", 0, 0), &environment(&[]));
-        assert!(!s.hugetlb);
+        assert_eq!(s.kind, HugePages::Transparent);
         assert_eq!(s.warnings, [HugePagesWarning::EmptyPool]);
         assert!(s.variables.iter().any(|(n, v)| *n == "GLIBC_TUNABLES" && v.contains("hugetlb=1")));
     }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(s.warnings, [large]);
         let (_, value) = s.variables.iter().find(|(n, _)| *n == "GLIBC_TUNABLES").unwrap();
         assert_eq!(value, "glibc.malloc.check=0:glibc.malloc.hugetlb=2097152");
-        assert!(s.hugetlb);
+        assert_eq!(s.kind, HugePages::Pool);
         let s = decide(HugePages::Pool, &system("madvise", 0, 0), &tunables);
         assert_eq!(s.warnings, [HugePagesWarning::EmptyPool]);
         assert!(!s.variables.iter().any(|(_, v)| v.contains("1073741824")), "{:?}", s.variables);

@@ -1,19 +1,7 @@
 //! How a program is to be run: what a caller chooses. [`Options`] is what becomes of it for the
 //! library in the program.
 
-use crate::{ForkMode, Options};
-
-/// Huge pages for the heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HugePages {
-    /// As the program has it.
-    #[default]
-    Off,
-    /// Transparent: the kernel joins pages where it can.
-    Transparent,
-    /// From the pool of the system (`vm.nr_hugepages`); never passed on to executed programs.
-    Pool,
-}
+use crate::{ForkMode, HugePages, Options};
 
 /// How a program is to be run. The default is what suits any program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
