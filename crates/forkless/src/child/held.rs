@@ -4,7 +4,7 @@ use crate::error::{SpawnError, WaitError};
 use crate::kernel::facilities;
 use crate::kernel::process_state;
 use crate::plan::Plan;
-use crate::reap::mark::Mark;
+use crate::reap::timer::ReapTimer;
 use crate::reap::{by_pidfd, orphans};
 use crate::spec::Spec;
 use crate::spec::attributes::OnDrop;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Held {
     pub(super) pid: i32,
     pub(super) pidfd: Option<OwnedFd>,
-    mark: Option<Box<Mark>>,
+    reap_timer: Option<Box<ReapTimer>>,
     /// Present until it is known whether the child has executed the program.
     pub(super) pending: Option<PendingStart>,
     pub(super) pipes: Vec<HeldPipe>,
@@ -74,7 +74,7 @@ impl Held {
         Held {
             pid: started.pid,
             pidfd: started.pidfd,
-            mark: started.mark,
+            reap_timer: started.reap_timer,
             pending: started.slot.map(|slot| PendingStart { slot, plan: Arc::clone(plan) }),
             pipes: started.pipes.into_iter().map(pipe).collect(),
             ended: None,
@@ -129,10 +129,10 @@ impl Held {
         process::kill(-self.pid, signal)
     }
 
-    /// Whether the number is the child's no longer: it has been waited for, here or, as its mark
+    /// Whether the number is the child's no longer: it has been waited for, here or, as its timer
     /// tells, elsewhere.
     fn is_over(&self) -> bool {
-        self.ended.is_some() || self.gone || self.mark.as_ref().is_some_and(|mark| mark.is_reaped())
+        self.ended.is_some() || self.gone || self.reap_timer.as_ref().is_some_and(|timer| timer.is_reaped())
     }
 
     /// Waits until the child leads its group or session, which is its first action. Returns whether
@@ -190,7 +190,7 @@ impl Held {
         };
         self.gone = true;
         self.ended = status;
-        self.mark = None;
+        self.reap_timer = None;
         if let Some(pending) = self.pending.take() {
             // The child is gone, so its record is final.
             let result = pending.slot.take_result();
@@ -268,7 +268,7 @@ impl Drop for Held {
             }
         };
         if over == Ok(false) {
-            orphans::adopt(self.pid, self.pidfd.take(), self.mark.take());
+            orphans::adopt(self.pid, self.pidfd.take(), self.reap_timer.take());
         }
     }
 }

@@ -4,7 +4,7 @@
 //! The number is safe while the child has not been reaped: no other process is given it. It can
 //! have become another's only where pidfds are refused *and* other code of the process reaps our
 //! children. So a signal is sent by number only to a process that is still our child. Whoever has
-//! the child's mark (`mark.rs`) asks it before.
+//! the child's timer (`timer.rs`) asks it before.
 
 use crate::kernel;
 use crate::kernel::descriptor::owned;

@@ -1,11 +1,11 @@
 //! A dropped child, known by its number.
 //!
 //! A number can have become another child's only where other code of the process reaps ours. Since
-//! Linux 6.9 the inode of a pidfd tells the two apart. A mark does on any kernel, but only a child
+//! Linux 6.9 the inode of a pidfd tells the two apart. A timer does on any kernel, but only a child
 //! that was started without a pidfd has one.
 
 use super::by_pidfd;
-use super::mark::Mark;
+use super::timer::ReapTimer;
 use crate::kernel::descriptor::owned;
 use forkless_sys::process::{self, WNOHANG};
 use forkless_sys::{Errno, fd};
@@ -17,13 +17,13 @@ pub(super) struct Orphan {
     /// Device and inode of its pidfd: the same for all before Linux 6.9.
     identity: Option<(u64, u64)>,
     /// Where it never had a pidfd.
-    mark: Option<Box<Mark>>,
+    reap_timer: Option<Box<ReapTimer>>,
 }
 
 impl Orphan {
     /// The child `pid`, whose pidfd is closed.
-    pub(super) fn new(pid: i32, pidfd: Option<OwnedFd>, mark: Option<Box<Mark>>) -> Orphan {
-        Orphan { pid, identity: pidfd.as_ref().and_then(identity), mark }
+    pub(super) fn new(pid: i32, pidfd: Option<OwnedFd>, reap_timer: Option<Box<ReapTimer>>) -> Orphan {
+        Orphan { pid, identity: pidfd.as_ref().and_then(identity), reap_timer }
     }
 
     /// A pidfd of the child, in the calling thread's table. `ESRCH` when the child has been reaped.
@@ -63,7 +63,7 @@ impl Orphan {
 
 impl Orphan {
     fn is_reaped(&self) -> bool {
-        self.mark.as_ref().is_some_and(|mark| mark.is_reaped())
+        self.reap_timer.as_ref().is_some_and(|timer| timer.is_reaped())
     }
 }
 

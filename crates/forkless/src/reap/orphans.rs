@@ -10,8 +10,8 @@
 //! first. Where no thread can be made (glibc's pthread_create fails where a filter says EPERM to
 //! clone3), children are looked at on later occasions: at each further drop and start.
 
-use super::mark::Mark;
 use super::orphan::Orphan;
+use super::timer::ReapTimer;
 use super::wakeup::wakeup;
 use super::watch::Watch;
 use crate::kernel::poll::timespec;
@@ -68,9 +68,9 @@ fn look_at_some(intake: &mut Intake) {
 }
 
 /// Takes over a child that still runs.
-pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>, mark: Option<Box<Mark>>) {
+pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>, reap_timer: Option<Box<ReapTimer>>) {
     // Closes the pidfd: nothing is held in the program's table.
-    let orphan = Orphan::new(pid, pidfd, mark);
+    let orphan = Orphan::new(pid, pidfd, reap_timer);
     let mut all = intake();
     let first = all.arrived.is_empty();
     all.arrived.push_back(orphan);

@@ -38,7 +38,7 @@ pub(crate) use slot::SlotHandle;
 use crate::error::{SpawnError, Step};
 use crate::kernel::descriptor::pipe;
 use crate::kernel::facilities::{self, Facilities};
-use crate::reap::mark::Mark;
+use crate::reap::timer::ReapTimer;
 use crate::reap::{orphans, sole_reaper};
 use attempt::{ATTEMPTS, Attempt, AttemptOptions};
 use forkless_sys::process;
@@ -55,7 +55,7 @@ pub(crate) struct Started {
     /// Absent where the kernel or a filter refuses pidfds, and where no descriptor was left.
     pub pidfd: Option<OwnedFd>,
     /// In place of a pidfd that was wanted.
-    pub mark: Option<Box<Mark>>,
+    pub reap_timer: Option<Box<ReapTimer>>,
     /// Present until it is known whether the child has executed the program.
     pub slot: Option<SlotHandle>,
     /// The parent's ends, by the number of the child's.
@@ -119,9 +119,15 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
         match attempt.run(&wiring.targets) {
             Ok(created) => {
                 let (pid, slot) = (created.pid, created.slot);
-                let mark = if pidfd && created.pidfd.is_none() { Mark::on(pid) } else { None };
+                let reap_timer = if pidfd && created.pidfd.is_none() { ReapTimer::on(pid) } else { None };
                 drop(wiring.child_ends);
-                return Ok(Started { pid, pidfd: created.pidfd, mark, slot, pipes: wiring.parent_ends });
+                return Ok(Started {
+                    pid,
+                    pidfd: created.pidfd,
+                    reap_timer,
+                    slot,
+                    pipes: wiring.parent_ends,
+                });
             }
             Err(refusal) => options = options.without(refusal)?,
         }

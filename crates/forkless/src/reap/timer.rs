@@ -1,6 +1,6 @@
-//! A mark on a child without a pidfd, which tells it from another child that was given its number.
+//! A timer that tells a child without a pidfd from another child that was given its number.
 //!
-//! It is a timer on the child's processor clock, which is never set. It takes no descriptor, so
+//! It is on the child's processor clock, and is never set. It takes no descriptor, so
 //! there is room for it where the table is full. The kernel keeps the process with it, and not the
 //! number. Between the look at it and the use of the number other code may still reap the child:
 //! only a pidfd closes that gap.
@@ -9,18 +9,18 @@ use crate::kernel::process_state::{self, Identity};
 use forkless_sys::{Errno, time};
 
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct ReapTimer {
     timer: i32,
     /// A forked process has no timers, and its own may have this id.
     owner: Identity,
 }
 
-impl Mark {
-    /// Marks a child that has just been made. `None` where a filter refuses it, or the limit on
+impl ReapTimer {
+    /// For a child that has just been made. `None` where a filter refuses it, or the limit on
     /// pending signals, which counts timers.
-    pub(crate) fn on(pid: i32) -> Option<Box<Mark>> {
+    pub(crate) fn on(pid: i32) -> Option<Box<ReapTimer>> {
         let timer = time::timer_of_process(pid).ok()?;
-        Some(Box::new(Mark { timer, owner: process_state::identity() }))
+        Some(Box::new(ReapTimer { timer, owner: process_state::identity() }))
     }
 
     /// Whether somebody has reaped the child, so that the number can be another's.
@@ -33,7 +33,7 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for ReapTimer {
     fn drop(&mut self) {
         if self.is_ours() {
             let _ = time::delete_timer(self.timer);
