@@ -6,7 +6,7 @@ use crate::parse::Parser;
 use crate::reason::{Reason, Rejection, Span};
 use crate::script::{CommandKind, ITEM_ASSIGNMENT, ITEM_REDIRECTION, ITEM_WORD, RedirectionCode, Writer};
 use crate::traits::ShellKind;
-use crate::word::Place;
+use crate::word::WordPosition;
 
 /// A command with more assignments is left to the shell: each is compared with all others, and bash
 /// enlarges the table whose order it exports them in.
@@ -56,7 +56,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
     /// Reads a word of a command: an assignment, its name, or an argument.
     fn next_word(&mut self, command: &mut Words, items: usize) -> Result<(), Rejection> {
         let start = self.cursor.at;
-        let place = if command.name.is_none() { Place::Command } else { Place::Argument };
+        let position = if command.name.is_none() { WordPosition::Command } else { WordPosition::Argument };
         let before = self.out.len();
         // Up to the command's name only: the list searched for each expansion must not grow with
         // the arguments.
@@ -64,7 +64,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             self.lexer.assigned = Some((items, before));
         }
         let item = self.out.begin_item()?;
-        let word = self.lexer.word(&mut self.cursor, place, &mut self.out)?;
+        let word = self.lexer.word(&mut self.cursor, position, &mut self.out)?;
         let span = (start, self.cursor.at);
         if matches!(self.cursor.peek(), Some(b'<' | b'>'))
             && self
@@ -248,7 +248,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             _ => {}
         }
         let item = self.out.begin_item()?;
-        let word = self.lexer.word(&mut self.cursor, Place::Target, &mut self.out)?;
+        let word = self.lexer.word(&mut self.cursor, WordPosition::Target, &mut self.out)?;
         let reject = |reason, end| Err(Rejection::at(reason, start, end));
         let end = self.cursor.at;
         // `>a>b` is fine, `>2>b` is not: shells disagree on whether the 2 is the target or the next

@@ -7,9 +7,9 @@ use crate::reason::{Reason, Rejection};
 use crate::script::Writer;
 use crate::traits::ShellTraits;
 
-/// The place of a word; some characters have more meanings in some places.
+/// The position of a word; some characters have more meanings in some positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WordPosition {
     /// Before or as the command name, where `NAME=` is an assignment.
     Command,
     /// After it.
@@ -95,14 +95,14 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
     pub(crate) fn word(
         &self,
         cursor: &mut Cursor<'_>,
-        place: Place,
+        position: WordPosition,
         out: &mut Writer<'_>,
     ) -> Result<Word, Rejection> {
         let payload = out.len();
         let start = cursor.at;
         let mut word = Word { payload, name_len: None, is_quoted: false };
         // Whether the text so far may be the NAME of `NAME=`: unquoted name bytes and nothing else.
-        let mut in_name = place == Place::Command;
+        let mut in_name = position == WordPosition::Command;
         let mut continued = false;
         let mut braces_checked = false;
         let mut previous = None;
@@ -154,7 +154,9 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
                     word.is_quoted = true;
                 }
                 b'`' => return Err(cursor.reject(Reason::CommandSubstitution, 1)),
-                b'[' if place == Place::Command && previous.is_none() => return Err(bracket(cursor)),
+                b'[' if position == WordPosition::Command && previous.is_none() => {
+                    return Err(bracket(cursor));
+                }
                 b'*' | b'?' | b'[' => return Err(cursor.reject(Reason::Glob, 1)),
                 b'~' if matches!(previous, None | Some(b'=' | b':')) => {
                     return Err(cursor.reject(Reason::Tilde, 1));

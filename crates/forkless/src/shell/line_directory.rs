@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-pub(super) struct Place {
+pub(super) struct LineDirectory {
     /// `None` while it is the caller's own directory.
     dir: Option<Entered>,
     current: Vec<u8>,
@@ -27,10 +27,10 @@ impl Environment for Strings {
     }
 }
 
-impl Place {
-    /// The place of a shell that was started in `dir`. `None` if the directory has no name: the
+impl LineDirectory {
+    /// That of a shell which was started in `dir`. `None` if the directory has no name: the
     /// shell complains about that itself.
-    pub(super) fn new(dir: Option<&Path>, environment: &Strings) -> Option<Place> {
+    pub(super) fn new(dir: Option<&Path>, environment: &Strings) -> Option<LineDirectory> {
         let here = std::fs::metadata(dir.unwrap_or(Path::new("."))).ok()?;
         let says = environment.variable(b"PWD").filter(|path| path.first() == Some(&b'/')).filter(|path| {
             std::fs::metadata(OsStr::from_bytes(path))
@@ -59,7 +59,7 @@ impl Place {
             Some(dir) => Some(Entered::at(dir)?),
             None => None,
         };
-        Some(Place { dir, current, previous: None, stale })
+        Some(LineDirectory { dir, current, previous: None, stale })
     }
 
     /// Changes the directory as `cd operand` does. Returns `false` and changes nothing if the shell
@@ -93,7 +93,7 @@ impl Place {
         self.dir.as_ref().map(|entered| entered.open.as_raw_fd())
     }
 
-    pub(super) fn directory(&self) -> Directory<'_> {
+    pub(super) fn for_analysis(&self) -> Directory<'_> {
         Directory {
             current: &self.current,
             previous: match &self.previous {

@@ -9,9 +9,9 @@ mod between;
 mod child;
 mod ending;
 mod line;
+mod line_directory;
 mod namespace;
 mod output;
-mod place;
 mod run;
 #[doc(hidden)]
 pub mod shield;

@@ -2,8 +2,8 @@
 
 use super::ending::{Ending, Signals};
 use super::line::ShellLine;
+use super::line_directory::LineDirectory;
 use super::namespace::children_stay;
-use super::place::Place;
 use super::traits::shell_traits;
 use super::wait::{wait_for_all, with_limit};
 use super::wiring::{self, Base, Connection, Connections};
@@ -43,7 +43,7 @@ pub(super) struct Walk<'s> {
     traits: ShellTraits,
     environment: &'s Strings,
     pub(super) pipelines: Pipelines<'s>,
-    place: Place,
+    directory: LineDirectory,
     status: u8,
     /// This shell has emptied its signal mask; see [`Walk::mask_is_emptied`].
     mask_emptied: bool,
@@ -89,13 +89,13 @@ pub(super) fn with_walk<T>(
     if !script.single().is_some_and(|command| command.replaces_shell()) && outlives_its_group(how) {
         return whole();
     }
-    let Some(place) = Place::new(how.dir.as_deref(), &environment) else { return whole() };
+    let Some(directory) = LineDirectory::new(how.dir.as_deref(), &environment) else { return whole() };
     run(Walk {
         how,
         traits,
         environment: &environment,
         pipelines: script.pipelines(),
-        place,
+        directory,
         status: 0,
         mask_emptied: false,
         begun: false,
@@ -145,7 +145,7 @@ impl<'s> Walk<'s> {
                 CommandKind::Exit(status) => return Due::Nothing(status.unwrap_or(self.status)),
                 CommandKind::ChangeDirectory => {
                     let operand = first.operand().map(CStr::to_bytes).unwrap_or_default();
-                    if !self.place.change(operand) {
+                    if !self.directory.change(operand) {
                         return Due::HandOver(pipeline);
                     }
                     self.begun = true;
@@ -203,7 +203,7 @@ impl<'s> Walk<'s> {
             let mut connections = own;
             for redirection in stage.redirections() {
                 let inherits = self.how.inherit_descriptors;
-                wiring::redirect(redirection, &mut connections, &mut files, &self.place, inherits)?;
+                wiring::redirect(redirection, &mut connections, &mut files, &self.directory, inherits)?;
             }
             let mut words = stage.words();
             let name = words.next()?;
@@ -236,10 +236,10 @@ impl<'s> Walk<'s> {
     fn finish(&self, command: &mut Command, connections: &Connections, index: usize, count: usize) {
         self.how.dress(command);
         wiring::connect(command, connections, self.how.inherit_descriptors);
-        match self.place.descriptor() {
+        match self.directory.descriptor() {
             // Its number may be one that the program inherits.
             Some(_) if self.how.inherit_descriptors => {
-                self.place.dir().map(|dir| command.current_dir(dir));
+                self.directory.dir().map(|dir| command.current_dir(dir));
             }
             descriptor => command.spec.directory = descriptor,
         }
@@ -250,11 +250,11 @@ impl<'s> Walk<'s> {
     }
 
     fn environment_of(&self, command: &forkless_shell::Command<'_>, program: &[u8]) -> Option<Strings> {
-        let (current, previous) = self.place.lengths();
+        let (current, previous) = self.directory.lengths();
         let mut text = vec![0; forkless_shell::Command::environment_bytes(current, previous, program.len())];
         let mut slots =
             vec![EnvSlot::EMPTY; self.environment.iter().len() + command.assignments().count() + 4];
-        let directory = self.place.directory();
+        let directory = self.directory.for_analysis();
         let count = self
             .traits
             .environment(self.environment, command, &directory, program, &mut text, &mut slots)
@@ -273,7 +273,7 @@ impl<'s> Walk<'s> {
     /// The file that a command name means, if it can be executed.
     fn find(&self, name: &CStr) -> Option<Vec<u8>> {
         let runs = |path: &[u8]| {
-            let there = std::fs::metadata(self.place.resolve(path));
+            let there = std::fs::metadata(self.directory.resolve(path));
             there.is_ok_and(|there| there.is_file() && there.permissions().mode() & 0o111 != 0)
         };
         let name = name.to_bytes();
@@ -389,7 +389,7 @@ impl<'s> Walk<'s> {
         let mut command = Command::new("/bin/sh");
         // A part of a line may begin with `-`.
         command.arg0("sh").args(["-c", "--"]).arg(OsStr::from_bytes(text));
-        let after_cd = self.place.after_cd();
+        let after_cd = self.directory.after_cd();
         let forgets_underscore = self.past_underscore && self.traits.kind() == ShellKind::Bash;
         let mut environment = Strings::default();
         for entry in self.environment.iter() {

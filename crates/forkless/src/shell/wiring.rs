@@ -2,7 +2,7 @@
 
 use super::REDIRECTABLE;
 use super::line::ShellLine;
-use super::place::Place;
+use super::line_directory::LineDirectory;
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
 use crate::kernel::descriptor::pipe;
@@ -114,7 +114,7 @@ pub(super) fn redirect(
     redirection: forkless_shell::Redirection<'_>,
     connections: &mut Connections,
     files: &mut Vec<OwnedFd>,
-    place: &Place,
+    directory: &LineDirectory,
     inherits: bool,
 ) -> Option<()> {
     let mut options = OpenOptions::new();
@@ -132,7 +132,7 @@ pub(super) fn redirect(
             return Some(());
         }
     };
-    let path = place.resolve(path.to_bytes());
+    let path = directory.resolve(path.to_bytes());
     // Opening a FIFO waits for its other end, which may be a program of this very line.
     if std::fs::metadata(&path).is_ok_and(|there| there.file_type().is_fifo()) {
         return None;
