@@ -1,30 +1,19 @@
 //! Values on the command line: sizes (`0`, `4096`, `512K`, `200M`, `1G`, `1.5GiB`) and percentages
 //! (`10`, `0.5`).
 
-/// Parses a size in bytes; K, M, G and T are powers of 1024, with or without `B` or `iB`.
+/// Parses a size in bytes, as [`forkless_run::size`] reads it, and says what is wrong with another.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(format!("unknown unit {unit:?}: use K, M, G or T (powers of 1024)")),
-    };
-    let bad = || format!("{text:?} is not a size: write for example 0, 200M or 1.5G");
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than 2^64 bytes"));
-    }
-    let value: f64 = number.parse().map_err(|_| bad())?;
-    #[expect(clippy::cast_precision_loss, reason = "a power of two")]
-    let bytes = value * (1_u64 << shift) as f64;
-    if !(0.0..1.8e19).contains(&bytes) {
-        return Err(bad());
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
-    Ok(bytes as u64)
+    forkless_run::size(text.as_bytes()).ok_or_else(|| {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        if forkless_run::size(format!("1{unit}").as_bytes()).is_none() {
+            format!("unknown unit {unit:?}: use K, M, G or T (powers of 1024)")
+        } else if number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty() {
+            format!("{text} is more than 2^64 bytes")
+        } else {
+            format!("{text:?} is not a size: write for example 0, 200M or 1.5G")
+        }
+    })
 }
 
 /// Parses a percentage of 0 or more. With NaN no limit would ever be passed.
@@ -54,8 +43,18 @@ mod tests {
 
     #[test]
     fn what_is_not_a_size_is_refused() {
-        for text in ["", "G", "1X", "-1", "1..2M", "99999999999T", "1e3"] {
-            assert!(size(text).is_err(), "{text}");
+        for (text, why) in [
+            ("", "is not a size"),
+            ("G", "is not a size"),
+            ("1X", "unknown unit"),
+            ("-1", "unknown unit"),
+            ("1 M", "unknown unit"),
+            ("1..2M", "is not a size"),
+            (".5M", "is not a size"),
+            ("99999999999T", "more than 2^64"),
+            ("1e3", "unknown unit"),
+        ] {
+            assert!(size(text).is_err_and(|error| error.contains(why)), "{text}");
         }
     }
 

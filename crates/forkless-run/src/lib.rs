@@ -24,7 +24,7 @@ pub use abort_reason::{AbortKind, AbortReason, CommandOf};
 pub use launcher::*;
 pub use options::{ForkMode, HugePages, KnownShell, Options, RecordPath, Shell, digits};
 pub use record::{AnnouncedEnd, Counter, Record, SiteCounters};
-pub use words::words;
+pub use words::{LONGEST_LIMIT_MS, size, words};
 
 /// The [`Options`] of the preloaded library, in the environment.
 pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";

@@ -11,7 +11,7 @@ use crate::options::{decimal, digits};
 use crate::{Options, RecordPath, Shell};
 
 /// How long a child may speculate at most, in milliseconds.
-const LONGEST_LIMIT: u64 = 60_000;
+pub const LONGEST_LIMIT_MS: u32 = 60_000;
 
 /// The words of a text.
 pub fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -55,8 +55,8 @@ impl<'a> Options<'a> {
                 Some(bytes) => self.minimum = bytes,
                 None => return false,
             },
-            (b"fork-limit", _) => match decimal(value) {
-                Some(ms @ 1..=LONGEST_LIMIT) => self.limit_ms = ms as u32,
+            (b"fork-limit", _) => match decimal(value).map(u32::try_from) {
+                Some(Ok(ms @ 1..=LONGEST_LIMIT_MS)) => self.limit_ms = ms,
                 _ => return false,
             },
             (b"shell", b"bypass") => self.shell = Shell::AskInTime,
@@ -100,8 +100,10 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A size in bytes, as the command's flags take it: `4096`, `512K`, `1.5GiB`.
-fn size(text: &[u8]) -> Option<u64> {
+/// A size in bytes, in words and in the command's flags: `0`, `4096`, `512K`, `1.5GiB`. K, M, G and
+/// T are powers of 1024, with or without `B` or `iB`. Of a fraction six digits count.
+#[must_use]
+pub fn size(text: &[u8]) -> Option<u64> {
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
     let end = text.iter().position(|byte| !is_number(byte)).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

@@ -1,7 +1,7 @@
 //! The flags by which a user says how a program is treated: those of `run`, and of `try`, which
 //! tries them.
 
-use forkless_run::{ForkMode, HugePages, Settings};
+use forkless_run::{ForkMode, HugePages, LONGEST_LIMIT_MS, Settings};
 
 use crate::args;
 
@@ -18,7 +18,7 @@ pub(in crate::commands) struct TreatmentArgs {
     /// Abort a speculation whose child has run or slept for this many milliseconds, and has not
     /// executed a program. Time in which it waits for a processor does not count, up to 20 times
     /// the limit.
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=i64::from(LONGEST_LIMIT_MS)))]
     fork_limit: u32,
 
     /// Speculate at every call site, whatever became of earlier children. For tests.
