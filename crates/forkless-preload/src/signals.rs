@@ -5,26 +5,12 @@ use forkless_sys::signal::{self, SigSet};
 
 use crate::next;
 
-pub(crate) const SIGHUP: i32 = 1;
-pub(crate) const SIGINT: i32 = 2;
-pub(crate) const SIGQUIT: i32 = 3;
-pub(crate) const SIGILL: i32 = 4;
-pub(crate) const SIGTRAP: i32 = 5;
-pub(crate) const SIGBUS: i32 = 7;
-pub(crate) const SIGFPE: i32 = 8;
-pub(crate) const SIGKILL: i32 = 9;
-pub(crate) const SIGSEGV: i32 = 11;
-pub(crate) const SIGPIPE: i32 = 13;
-pub(crate) const SIGTERM: i32 = 15;
-pub(crate) const SIGCHLD: i32 = 17;
+pub(crate) use forkless_sys::signal::{
+    SIG_IGN, SIGBUS, SIGCHLD, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGSEGV, SIGSYS,
+    SIGTERM, SIGTRAP, SIGTSTP, SIGTTOU, SIGXFSZ,
+};
 #[cfg(target_arch = "x86_64")]
-pub(crate) const SIGCONT: i32 = 18;
-pub(crate) const SIGTSTP: i32 = 20;
-#[cfg(target_arch = "x86_64")]
-const SIGTTIN: i32 = 21;
-pub(crate) const SIGTTOU: i32 = 22;
-pub(crate) const SIGXFSZ: i32 = 25;
-pub(crate) const SIGSYS: i32 = 31;
+pub(crate) use forkless_sys::signal::{SIGALRM, SIGCONT, SIGPROF, SIGTTIN, SIGVTALRM, SIGXCPU};
 
 /// Signals that the kernel forces on an instruction. A blocked one kills, so they are never blocked
 /// while speculating.
@@ -33,13 +19,7 @@ pub(crate) const SYNCHRONOUS: SigSet =
 
 /// Signals that a process's own timers and limits send it. Its replacement has the same.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const OF_TIMERS: SigSet = {
-    const SIGALRM: i32 = 14;
-    const SIGXCPU: i32 = 24;
-    const SIGVTALRM: i32 = 26;
-    const SIGPROF: i32 = 27;
-    SigSet::EMPTY.with(SIGALRM).with(SIGXCPU).with(SIGVTALRM).with(SIGPROF)
-};
+pub(crate) const OF_TIMERS: SigSet = SigSet::EMPTY.with(SIGALRM).with(SIGXCPU).with(SIGVTALRM).with(SIGPROF);
 
 /// Signals that stop a process, unless SIGCONT comes before they are delivered.
 #[cfg(target_arch = "x86_64")]

@@ -6,6 +6,7 @@
 use core::ffi::CStr;
 
 use forkless_run::{Record, digits};
+use forkless_sys::process::{S_IFMT, S_IFREG};
 use forkless_sys::{CPtr, Errno, fd};
 
 use crate::{complaint, config, environment, loader};
@@ -32,8 +33,6 @@ pub(crate) fn open_own(path: &mut [u8; 256]) -> Option<(i32, bool)> {
 #[cold]
 #[inline(never)]
 pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
-    const S_IFMT: u32 = 0o170_000;
-    const S_IFREG: u32 = 0o100_000;
     const BY_OTHERS: u32 = 0o022;
     // A FIFO or a device is not waited for. A link may be another user's.
     let careful = fd::O_NOFOLLOW | fd::O_NONBLOCK | fd::O_NOCTTY;

@@ -8,21 +8,70 @@ use crate::{Errno, Result};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
 
-/// The terminal's interrupt, as the other numbers of `asm-generic/signal.h`.
-pub const SIGINT: i32 = k::SIGINT as i32;
-/// The end that cannot be caught.
-pub const SIGKILL: i32 = k::SIGKILL as i32;
-/// An access to memory that is not there.
-pub const SIGSEGV: i32 = k::SIGSEGV as i32;
-/// A write that nobody will read.
-pub const SIGPIPE: i32 = k::SIGPIPE as i32;
-/// The signal that a child's end sends to its parent.
-pub const SIGCHLD: i32 = k::SIGCHLD as i32;
-/// The stop that cannot be caught.
-pub const SIGSTOP: i32 = k::SIGSTOP as i32;
+macro_rules! numbers {
+    ($($(#[$about:meta])* $name:ident;)*) => {
+        $($(#[$about])* pub const $name: i32 = k::$name as i32;)*
+    };
+}
+
+// Numbers of `asm-generic/signal.h`.
+numbers! {
+    /// The end of the terminal.
+    SIGHUP;
+    /// The terminal's interrupt.
+    SIGINT;
+    /// The terminal's quit, which dumps core.
+    SIGQUIT;
+    /// An instruction that does not exist.
+    SIGILL;
+    /// A breakpoint.
+    SIGTRAP;
+    /// An access to memory that cannot be had.
+    SIGBUS;
+    /// An arithmetic fault.
+    SIGFPE;
+    /// The end that cannot be caught.
+    SIGKILL;
+    /// An access to memory that is not there.
+    SIGSEGV;
+    /// A write that nobody will read.
+    SIGPIPE;
+    /// A timer of wall time has expired.
+    SIGALRM;
+    /// A request to end.
+    SIGTERM;
+    /// The signal that a child's end sends to its parent.
+    SIGCHLD;
+    /// The end of a stop.
+    SIGCONT;
+    /// The stop that cannot be caught.
+    SIGSTOP;
+    /// The terminal's stop.
+    SIGTSTP;
+    /// A read from a terminal by another group than the one in front.
+    SIGTTIN;
+    /// A write to a terminal by another group than the one in front.
+    SIGTTOU;
+    /// The limit on processor time is passed.
+    SIGXCPU;
+    /// The limit on the size of files is passed.
+    SIGXFSZ;
+    /// A timer of the process's own time has expired.
+    SIGVTALRM;
+    /// A timer of processor time has expired.
+    SIGPROF;
+    /// A system call that a filter or Syscall User Dispatch hands to the program.
+    SIGSYS;
+}
 
 /// The handler of an ignored signal.
 pub const SIG_IGN: usize = 1;
+/// The flag of an action whose handler is told who has sent the signal.
+pub const SA_SIGINFO: usize = k::SA_SIGINFO as usize;
+/// The flag of an action that runs on the alternate stack.
+pub const SA_ONSTACK: usize = k::SA_ONSTACK as usize;
+/// The flag of an action that lets interrupted calls begin again.
+pub const SA_RESTART: usize = k::SA_RESTART as usize;
 /// The flag of a SIGCHLD action whose children leave no zombie.
 pub const SA_NOCLDWAIT: usize = k::SA_NOCLDWAIT as usize;
 /// The flag of an action whose restorer counts.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
 use forkless_speculate::marks;
 use forkless_sys::Errno;
-use forkless_sys::signal::KernelAction;
+use forkless_sys::signal::{KernelAction, SA_RESTART, SA_RESTORER};
 use linux_raw_sys::general as k;
 
 use crate::close_loop::{self, LOOP};
@@ -18,7 +18,7 @@ use crate::errno::{fail, libc_answer};
 use crate::fork::{self, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments, of_libc};
-use crate::signals::SIGSYS;
+use crate::signals::{SIG_IGN, SIGSYS};
 use crate::speculation::{self, Interception, SPECULATING};
 use crate::window;
 
@@ -284,8 +284,6 @@ pub(crate) struct LibcAction {
 /// Signals libc keeps to itself: cancellation and set*id broadcasts.
 const LIBC_OWN: u64 = 1 << 31 | 1 << 32;
 
-const SA_RESTORER: usize = 0x0400_0000;
-
 /// Whether a signal is one of libc's own, which libc neither tells about nor changes.
 fn is_libcs_own(signal: c_int) -> bool {
     matches!(signal, 32 | 33) || signal == 34 && !next::is_glibc()
@@ -294,8 +292,6 @@ fn is_libcs_own(signal: c_int) -> bool {
 /// `signal(3)` for the two actions that a child on its way to exec sets. Node.js sets them for all
 /// signals.
 extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
-    const SA_RESTART: usize = 0x1000_0000;
-    const SIG_IGN: usize = 1;
     let restorer = child::signals::libcs_restorer();
     if handler > SIG_IGN || restorer == 0 || SIGINTERRUPT.load(Relaxed) {
         // SAFETY: found under the name of the function that has this type; until it is found, what

@@ -26,7 +26,7 @@ use forkless_shell::{Command, Directory, EnvSlot, EnvString, ShellKind, ShellTra
 use forkless_sys::signal::{self, Disposition, KernelAction, SigSet};
 use forkless_sys::{CPtr, futex, process};
 
-use crate::signals::{SIGCHLD, SIGQUIT};
+use crate::signals::{SIG_IGN, SIGCHLD, SIGQUIT};
 use crate::{errno, filters, fork, next, rt, speculation, tally};
 
 use super::launch::{self, Parts, Workspace};
@@ -35,8 +35,6 @@ use super::{SHELL, UNASKED, ask, is_the_shell, rights};
 
 /// The functions that this module stands in front of.
 const FUNCTIONS: &str = "execve\0execv\0execvp\0execvpe\0execl\0execlp\0execle\0posix_spawn\0posix_spawnp\0";
-
-const SIG_IGN: usize = 1;
 
 /// The program to execute, as the caller names it.
 #[derive(Clone, Copy)]

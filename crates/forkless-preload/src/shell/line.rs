@@ -10,21 +10,16 @@ use forkless_shell::{
     Command, Directory, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind, ShellTraits,
     analyze,
 };
-use forkless_sys::signal::{self, Disposition, SigSet};
+use forkless_sys::process::{S_IFCHR, S_IFDIR, S_IFMT, S_IFREG};
+use forkless_sys::signal::{self, Disposition, SA_SIGINFO, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
-use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
+use crate::signals::{SIGCHLD, SIGINT, SIGKILL, SIGQUIT};
 use crate::{fork, next, tally};
 
 use super::launch::{self, Parts, Process, Workspace, close, connect};
 use super::message::{Ending, Errors};
 use super::rights;
-
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
-const S_IFCHR: u32 = 0o020_000;
-const SIGKILL: u8 = 9;
-const SA_SIGINFO: usize = 4;
 
 /// A C environment in place.
 pub(super) struct Environ(pub(super) *const *const c_char);
@@ -312,7 +307,7 @@ pub(super) fn previous(environment: &Environ, buf: &mut [u8]) -> Option<Previous
     text[..old.len()].copy_from_slice(old);
     text[old.len()] = 0;
     let there = CStr::from_bytes_with_nul(text).ok().and_then(launch::stat);
-    let is_directory = there.is_some_and(|there| there.mode & S_IFMT == 0o040_000);
+    let is_directory = there.is_some_and(|there| there.mode & S_IFMT == S_IFDIR);
     Some(if is_directory { PreviousDirectory::Inherited } else { PreviousDirectory::Stale })
 }
 
@@ -414,7 +409,7 @@ impl<'a> Files<'a> {
             self.push(Action::OpenWithoutWaiting { path: path.into(), flags, to })?;
             self.now[usize::from(r.descriptor)] = source;
         }
-        let says = !command.replaces_shell() && shell.signal_message(SIGKILL, false).is_some();
+        let says = !command.replaces_shell() && shell.signal_message(SIGKILL as u8, false).is_some();
         (!says || self.now[2] != Source::File).then_some(())
     }
 

@@ -15,13 +15,11 @@ use crate::errno::fail;
 use crate::fork;
 use crate::next::{self, Next, of_libc};
 use crate::patience::wait_while;
-use crate::signals::{SIGCHLD, SIGINT, SIGKILL, SIGQUIT, of_cancellation};
+use crate::signals::{SIG_IGN, SIGCHLD, SIGINT, SIGKILL, SIGQUIT, of_cancellation};
 
 use super::launch::wait;
 use super::line;
 use super::message::Signals;
-
-const SIG_IGN: usize = 1;
 
 of_libc! {
     static SYSTEM: unsafe extern "C" fn(*const c_char) -> c_int = c"system", "system(3)";
