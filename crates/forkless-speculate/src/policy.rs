@@ -828,7 +828,7 @@ mod tests {
     /// The numbers that may be made or emulated with arguments of 0, so that none is added by
     /// mistake.
     #[test]
-    fn the_list_is_no_longer_than_it_is() {
+    fn the_number_of_calls_that_may_be_made_is_as_reviewed() {
         let allowed: Vec<u32> =
             (0..500).filter(|nr| !matches!(ruling(*nr, &[0; 6]), Ruling::Abort(_))).collect();
         assert_eq!(allowed.len(), LISTED, "{allowed:?}");

@@ -178,7 +178,7 @@ fn nothing_moves_memory_while_it_is_marked() {
 }
 
 #[test]
-fn all_three_end_together() {
+fn speculations_plain_forks_and_moves_all_end() {
     in_many_schedules(&[
         Process::speculate,
         Process::fork_plainly,

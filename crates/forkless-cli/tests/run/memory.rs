@@ -171,9 +171,9 @@ fn marked_by_process_madvise() {
 
 /// Regression: children found the contents that their parent had.
 #[test]
-fn droppable_memory() {
+fn droppable_memory_is_empty_in_a_child() {
     if !before_linux(6, 11) {
-        compare(&MEMORY_CASES, "droppable_memory", 1, &[]);
+        compare(&MEMORY_CASES, "droppable_memory_is_empty_in_a_child", 1, &[]);
     }
 }
 

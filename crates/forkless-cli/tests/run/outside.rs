@@ -213,8 +213,14 @@ fn two_first_processes() {
 
 /// Regression: the other process found the library's descriptors among its own.
 #[test]
-fn shares_descriptors() {
-    compare_in(&OUTSIDE, &only_its_own(&[]), "shares_descriptors", 1, &["Files"; 60]);
+fn a_process_that_shares_descriptors_is_left_alone() {
+    compare_in(
+        &OUTSIDE,
+        &only_its_own(&[]),
+        "a_process_that_shares_descriptors_is_left_alone",
+        1,
+        &["Files"; 60],
+    );
 }
 
 /// The library learns about call sites here, so plain forks run beside speculations.

@@ -225,7 +225,7 @@ fn interpreter(program: &str, flag: &str, source: &str, forks: u64) {
 }
 
 #[test]
-fn python_with_busy_threads_and_preexec_fn() {
+fn children_of_python_with_busy_threads_commit() {
     const SOURCE: &str = "
 import os, subprocess, threading
 memory = bytearray(64 << 20)
@@ -247,7 +247,7 @@ for thread in threads: thread.join()
 }
 
 #[test]
-fn node_spawn_sync() {
+fn children_of_node_commit() {
     const SOURCE: &str = "
 const { spawnSync } = require('child_process');
 const memory = [];
