@@ -44,10 +44,10 @@ pub(crate) const WORKSPACES: Area = MERGING.then(256 << 10);
 pub(crate) const STREAMS: Area = WORKSPACES.then(8 << 10);
 /// Tables of speculations.
 pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (892 << 10));
-/// What a speculative child shares with the server of its memory.
-pub(crate) const EXCHANGE: Area = STREAMS.then(SPECULATION * (68 << 10));
+/// What a speculative child shares with its memory server or attendant.
+pub(crate) const FETCH_PAGES: Area = STREAMS.then(SPECULATION * (68 << 10));
 /// The pages that a speculative child shares with its parent.
-pub(crate) const SHARED_PAGES: Area = EXCHANGE.then(SPECULATION * (12 << 10));
+pub(crate) const SHARED_PAGES: Area = FETCH_PAGES.then(SPECULATION * (12 << 10));
 /// The record of `forkless run --report`.
 pub(crate) const RECORD: Area = SHARED_PAGES.then(28 << 10);
 /// Whose memory this is (`memory_owner`).

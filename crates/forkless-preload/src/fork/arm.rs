@@ -320,9 +320,9 @@ impl ThreadSlot {
         &state::get().stacks[self.index()]
     }
 
-    /// Where the stack for a server begins.
-    pub(crate) fn server_stack(&self) -> *mut c_void {
-        self.stacks().server_stack()
+    /// Where the stack of a memory server or attendant begins.
+    pub(crate) fn attending_stack(&self) -> *mut c_void {
+        self.stacks().attending_stack()
     }
 
     fn take_stack(&self) -> OrPlain<()> {

@@ -119,7 +119,7 @@ fn kernel_writes_nothing(shared_sum: usize) -> OrPlain<()> {
 
 /// Whether a shared mapping is one that the child writes.
 fn is_ours(start: usize) -> bool {
-    start == shared_pages::address() || start == reserve::EXCHANGE.address()
+    start == shared_pages::address() || start == reserve::FETCH_PAGES.address()
 }
 
 /// Whether a mapping may be split around `start..end`. Beside other threads not one without an

@@ -8,7 +8,8 @@
 //! the file belongs to root. A descriptor from before is not kept: children made past `fork` would
 //! inherit it, and read their parent's memory as another user. So a process that shares such a
 //! parent's memory serves the child. It copies what the child asks for into pages that parent,
-//! server and child share. A process may always read its own memory (kernel/fork.c, `mm_access`).
+//! memory server and child share. A process may always read its own memory (kernel/fork.c,
+//! `mm_access`).
 //!
 //! Beside other threads, no descriptor is opened in the program's table, and marks are to be there
 //! for the clone alone. So an [`Attendant`], a thread of the library's own, lists the memory, marks
@@ -47,7 +48,7 @@ pub(super) enum Source {
     /// A descriptor of the parent's memory.
     File(i32),
     /// A process in the parent's memory, by its number.
-    Server(i32),
+    MemoryServer(i32),
 }
 
 const PATH: &CStr = c"self/mem";
@@ -59,7 +60,7 @@ impl Source {
             Ok(low) => move_up(low).map(Source::File),
             Err(Errno::EMFILE | Errno::ENFILE) => Err(AbortKind::Descriptors),
             // A filter may kill for a call that it does not know.
-            Err(Errno::EACCES | Errno::EPERM) if decide::is_unfiltered() => start_server(slot),
+            Err(Errno::EACCES | Errno::EPERM) if decide::is_unfiltered() => start_memory_server(slot),
             Err(_) => Err(AbortKind::NoProc),
         }
     }
@@ -70,12 +71,12 @@ impl Source {
             Source::File(descriptor) => {
                 let _ = fd::close(descriptor);
             }
-            Source::Server(pid) => {
-                exchange().tell(&exchange().leave, 1);
+            Source::MemoryServer(pid) => {
+                fetch_pages().tell(&fetch_pages().leave, 1);
                 // Its stack is needed again. And the next fork asks whether another process has
                 // this memory.
                 let _ = retry(|| process::wait4(pid, process::WALL));
-                unmap_exchange();
+                unmap_fetch_pages();
             }
         }
     }
@@ -84,7 +85,7 @@ impl Source {
     pub(super) fn descriptor(self) -> i32 {
         match self {
             Source::File(descriptor) => descriptor,
-            Source::Server(_) => NO_DESCRIPTOR,
+            Source::MemoryServer(_) => NO_DESCRIPTOR,
         }
     }
 }
@@ -117,10 +118,11 @@ fn move_up(low: i32) -> OrPlain<i32> {
     high.map_err(|_| AbortKind::Descriptors)
 }
 
-/// The pages that a server or attendant shares with its parent and the child.
+/// The pages by which a child fetches: a memory server or attendant shares them with its parent and
+/// the child.
 #[repr(C)]
-struct Exchange {
-    /// Goes up with each word below that is told to the server.
+struct FetchPages {
+    /// Goes up with each word below that is told to the memory server or attendant.
     bell: AtomicU32,
     /// 1: the clone is made.
     runs: AtomicU32,
@@ -134,45 +136,45 @@ struct Exchange {
     len: AtomicUsize,
     /// Bytes in `data`. 0: the parent has none there.
     copied: AtomicUsize,
-    /// The server's parent.
+    /// The memory server's parent.
     parent: AtomicU32,
     data: UnsafeCell<[u8; DATA]>,
 }
 
 /// A cluster of a child's (`fetch::CLUSTER`).
 const DATA: usize = 64 << 10;
-const _: () = assert!(size_of::<Exchange>() <= reserve::EXCHANGE.len(), "room for the exchange");
+const _: () = assert!(size_of::<FetchPages>() <= reserve::FETCH_PAGES.len(), "room for the pages of fetches");
 
-static EXCHANGE: AtomicPtr<Exchange> = AtomicPtr::new(null_mut());
+static FETCH_PAGES: AtomicPtr<FetchPages> = AtomicPtr::new(null_mut());
 
-fn exchange() -> &'static Exchange {
-    // SAFETY: mapped by `map_exchange`, unmapped when server and child are gone; zeroed memory is
-    // valid.
-    unsafe { &*EXCHANGE.load(Relaxed) }
+fn fetch_pages() -> &'static FetchPages {
+    // SAFETY: mapped by `map_fetch_pages`, unmapped when memory server and child are gone; zeroed
+    // memory is valid.
+    unsafe { &*FETCH_PAGES.load(Relaxed) }
 }
 
-fn map_exchange() -> OrPlain<*mut c_void> {
-    let Ok(at) = reserve::EXCHANGE.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
+fn map_fetch_pages() -> OrPlain<*mut c_void> {
+    let Ok(at) = reserve::FETCH_PAGES.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
         return Err(AbortKind::Setup);
     };
-    if advise_exchange(mm::MADV_DONTFORK).is_err() {
-        let _ = reserve::EXCHANGE.let_go();
+    if advise_fetch_pages(mm::MADV_DONTFORK).is_err() {
+        let _ = reserve::FETCH_PAGES.let_go();
         return Err(AbortKind::Setup);
     }
-    EXCHANGE.store(at.cast(), Relaxed);
+    FETCH_PAGES.store(at.cast(), Relaxed);
     Ok(at)
 }
 
 /// What the process that is made next gets of it.
-fn advise_exchange(advice: u32) -> forkless_sys::Result<()> {
-    let area = reserve::EXCHANGE;
+fn advise_fetch_pages(advice: u32) -> forkless_sys::Result<()> {
+    let area = reserve::FETCH_PAGES;
     // SAFETY: says what a child gets, of memory of our own.
     unsafe { mm::madvise(area.address() as *mut c_void, area.len(), advice) }
 }
 
-fn unmap_exchange() {
-    EXCHANGE.store(null_mut(), Relaxed);
-    let _ = reserve::EXCHANGE.let_go();
+fn unmap_fetch_pages() {
+    FETCH_PAGES.store(null_mut(), Relaxed);
+    let _ = reserve::FETCH_PAGES.let_go();
 }
 
 /// A wake that is refused must not leave anybody asleep. Where all are refused, nobody sleeps.
@@ -180,7 +182,7 @@ fn wake(word: &AtomicU32) {
     let _ = retry(|| futex::wake(word));
 }
 
-impl Exchange {
+impl FetchPages {
     fn tell(&self, word: &AtomicU32, value: u32) {
         word.store(value, Relaxed);
         self.bell.fetch_add(1, Release);
@@ -215,40 +217,49 @@ impl Exchange {
     }
 }
 
-/// Starts a server, on a stack that the slot has for it.
-fn start_server(slot: &'static ThreadSlot) -> OrPlain<Source> {
-    let at = map_exchange()?;
-    exchange().parent.store(process::getpid() as u32, Relaxed);
+/// Starts a memory server, on a stack that the slot has for it.
+fn start_memory_server(slot: &'static ThreadSlot) -> OrPlain<Source> {
+    let at = map_fetch_pages()?;
+    fetch_pages().parent.store(process::getpid() as u32, Relaxed);
     let lent = lend();
-    let stack = slot.server_stack();
-    // Exit signal 0: no process is told of the server's end. Descriptors are shared, so the server
-    // holds none open that the program closes.
-    // SAFETY: the stack is the slot's, which no other living server uses. `server` writes nothing
-    // but the shared pages.
+    let stack = slot.attending_stack();
+    // Exit signal 0: no process is told of the memory server's end. Descriptors are shared, so it
+    // holds none open that the program closes. SAFETY: the stack is the slot's, which no other
+    // living memory server uses. `memory_server` writes nothing but the shared pages.
     let made = unsafe {
-        clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), server, at)
+        clone::clone(
+            clone::CLONE_VM | clone::CLONE_FILES,
+            0,
+            stack,
+            null_mut(),
+            null_mut(),
+            memory_server,
+            at,
+        )
     };
     match made {
-        Ok(pid) if lent => Ok(Source::Server(pid)),
+        Ok(pid) if lent => Ok(Source::MemoryServer(pid)),
         Ok(pid) => {
-            Source::Server(pid).close();
+            Source::MemoryServer(pid).close();
             Err(AbortKind::Setup)
         }
         Err(_) => {
-            unmap_exchange();
+            unmap_fetch_pages();
             Err(AbortKind::CloneFailed)
         }
     }
 }
 
-/// The server, in its parent's memory, with all signals blocked. It makes system calls and writes
-/// the shared pages, and nothing else.
-unsafe extern "C" fn server(at: *mut c_void) -> ! {
-    // SAFETY: mapped by `map_exchange`, and there until this process has ended.
-    let exchange = unsafe { &*at.cast::<Exchange>() };
-    if process::set_pdeathsig(SIGKILL).is_ok() && process::getppid() as u32 == exchange.parent.load(Relaxed) {
+/// The memory server, in its parent's memory, with all signals blocked. It makes system calls and
+/// writes the shared pages, and nothing else.
+unsafe extern "C" fn memory_server(at: *mut c_void) -> ! {
+    // SAFETY: mapped by `map_fetch_pages`, and there until this process has ended.
+    let fetch_pages = unsafe { &*at.cast::<FetchPages>() };
+    if process::set_pdeathsig(SIGKILL).is_ok()
+        && process::getppid() as u32 == fetch_pages.parent.load(Relaxed)
+    {
         let me = process::getpid();
-        exchange.serve(|from, to| mm::read(me, from, to).unwrap_or(0), || ());
+        fetch_pages.serve(|from, to| mm::read(me, from, to).unwrap_or(0), || ());
     }
     process::exit_group(0)
 }
@@ -279,12 +290,12 @@ impl Attendant {
     /// Lists the memory, and marks it if that is worth it. In the window, with all signals blocked
     /// until it is dropped.
     pub(super) fn start(&self, slot: &'static ThreadSlot) -> OrPlain<Listed> {
-        map_exchange()?;
+        map_fetch_pages()?;
         let at = core::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the stack is the slot's, which nothing else uses until the drop. There `self`
         // waits for the thread's end.
-        if let Err(kind) = unsafe { self.thread.start(slot.server_stack(), attend, at) } {
-            unmap_exchange();
+        if let Err(kind) = unsafe { self.thread.start(slot.attending_stack(), attend, at) } {
+            unmap_fetch_pages();
             return Err(kind);
         }
         while self.is_ready.load(Acquire) == 0 {
@@ -297,12 +308,12 @@ impl Attendant {
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        if EXCHANGE.load(Relaxed).is_null() {
+        if FETCH_PAGES.load(Relaxed).is_null() {
             return;
         }
-        exchange().tell(&exchange().leave, 1);
+        fetch_pages().tell(&fetch_pages().leave, 1);
         self.thread.join();
-        unmap_exchange();
+        unmap_fetch_pages();
     }
 }
 
@@ -328,7 +339,7 @@ fn attend_to(this: &Attendant) {
 
     let take_back = || {
         shared_pages::keep();
-        let _ = retry(|| advise_exchange(mm::MADV_DONTFORK));
+        let _ = retry(|| advise_fetch_pages(mm::MADV_DONTFORK));
         exclusions::unmark(true);
         window::close();
     };
@@ -338,7 +349,7 @@ fn attend_to(this: &Attendant) {
         Ok(Some(file)) => fd::pread(file, to, from as u64).unwrap_or(0),
         _ => mm::read(me, from, to).unwrap_or(0),
     };
-    exchange().serve(read, || {
+    fetch_pages().serve(read, || {
         if is_left {
             take_back();
             is_left = false;
@@ -369,12 +380,12 @@ fn open_memory() -> OrPlain<Option<i32>> {
 
 /// In the parent: the process that is made next inherits the shared pages.
 pub(super) fn lend() -> bool {
-    advise_exchange(mm::MADV_DOFORK).is_ok()
+    advise_fetch_pages(mm::MADV_DOFORK).is_ok()
 }
 
 /// In a child with an attendant: the clone is made.
 pub(super) fn say_it_runs() {
-    exchange().tell(&exchange().runs, 1);
+    fetch_pages().tell(&fetch_pages().runs, 1);
 }
 
 /// In the child: since when it waits for an answer, in nanoseconds. 0: it does not wait.
@@ -395,14 +406,14 @@ pub(super) fn waited() -> u64 {
     HAS_WAITED.load(Relaxed) + (now - since)
 }
 
-fn wait_for_answer(exchange: &Exchange, question: u32) {
+fn wait_for_answer(fetch_pages: &FetchPages, question: u32) {
     WAITS_SINCE.store(time::monotonic().nanos(), Relaxed);
     loop {
-        let answered = exchange.answered.load(Acquire);
+        let answered = fetch_pages.answered.load(Acquire);
         if answered == question {
             break;
         }
-        let _ = futex::wait(&exchange.answered, answered);
+        let _ = futex::wait(&fetch_pages.answered, answered);
     }
     HAS_WAITED.store(waited(), Relaxed);
     WAITS_SINCE.store(0, Relaxed);
@@ -411,17 +422,17 @@ fn wait_for_answer(exchange: &Exchange, question: u32) {
 /// In the child: copies what the parent has from `at` on to the same place here. Returns how many
 /// bytes. 0: the parent has nothing there.
 ///
-/// A server that was killed does not answer. The child's time limit ends the wait, after the most
-/// time that a child may take in all.
+/// A memory server that was killed does not answer. The child's time limit ends the wait, after the
+/// most time that a child may take in all.
 pub(super) fn ask(at: usize, len: usize) -> usize {
-    let exchange = exchange();
-    exchange.address.store(at, Relaxed);
-    exchange.len.store(len.min(DATA), Relaxed);
-    let question = exchange.asked.load(Relaxed) + 1;
-    exchange.tell(&exchange.asked, question);
-    wait_for_answer(exchange, question);
-    let copied = exchange.copied.load(Relaxed).min(len);
+    let fetch_pages = fetch_pages();
+    fetch_pages.address.store(at, Relaxed);
+    fetch_pages.len.store(len.min(DATA), Relaxed);
+    let question = fetch_pages.asked.load(Relaxed) + 1;
+    fetch_pages.tell(&fetch_pages.asked, question);
+    wait_for_answer(fetch_pages, question);
+    let copied = fetch_pages.copied.load(Relaxed).min(len);
     // SAFETY: the caller has mapped `len` bytes at `at`, which nothing else refers to yet.
-    unsafe { core::ptr::copy_nonoverlapping(exchange.data.get().cast(), at as *mut u8, copied) };
+    unsafe { core::ptr::copy_nonoverlapping(fetch_pages.data.get().cast(), at as *mut u8, copied) };
     copied
 }

@@ -14,7 +14,7 @@ pub(super) const SLOTS: usize = 8;
 /// inside the dispatch handler), and the handlers' own frames come on top.
 const OWN: usize = 64 << 10;
 /// Below it, for what attends to the child (`memory_source`): some calls deep, and no handlers.
-const SERVER: usize = 16 << 10;
+const ATTENDING: usize = 16 << 10;
 /// For a helper that looks at something (`helper`).
 const LOOK: usize = 8 << 10;
 
@@ -25,11 +25,11 @@ const SS_AUTODISARM: i32 = 1 << 31;
 /// The stacks of one slot.
 #[repr(C, align(4096))]
 pub(super) struct SlotStacks {
-    server: UnsafeCell<[u8; SERVER]>,
+    attending: UnsafeCell<[u8; ATTENDING]>,
     own: UnsafeCell<[u8; OWN]>,
 }
-// SAFETY: only the thread that owns the slot, the kernel on its behalf, and the server of its fork
-// use the memory.
+// SAFETY: only the thread that owns the slot, the kernel on its behalf, and the memory server or
+// attendant of its fork use the memory.
 unsafe impl Sync for SlotStacks {}
 
 /// The stack of a look.
@@ -54,8 +54,8 @@ impl SlotStacks {
         AltStack { start: self.own.get() as usize, flags: SS_AUTODISARM, size: OWN }
     }
 
-    /// Where the stack for a server begins.
-    pub(super) fn server_stack(&self) -> *mut c_void {
-        self.server.get().cast::<c_void>().wrapping_byte_add(SERVER)
+    /// Where the stack of a memory server or attendant begins.
+    pub(super) fn attending_stack(&self) -> *mut c_void {
+        self.attending.get().cast::<c_void>().wrapping_byte_add(ATTENDING)
     }
 }
