@@ -31,7 +31,7 @@ const SMALLEST: usize = 128 << 10;
 
 /// Where a fork is made.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ForkFrame {
     /// The return address of the program's call.
     pub(crate) call_site: usize,
     /// The forking thread's stack pointer.
@@ -51,14 +51,14 @@ pub(crate) struct Listed {
 
 /// Lists the mappings into [`absent`] and [`shared`]. In the forking thread, or in a helper with
 /// the forking thread's thread pointer. `beside_threads`: other threads run meanwhile.
-pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
+pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
     let (absent, shared) = (absent(), shared());
     absent.clear();
     shared.clear();
     let (pins, outcome) = (&state::get().pins, shared_pages::get());
-    pins.begin(rt::image(), place.sp, rt::thread_pointer(), place.tid_word);
+    pins.begin(rt::image(), frame.sp, rt::thread_pointer(), frame.tid_word);
     outcome.carried().for_each(|(start, end)| pins.add(start, end));
-    site::each_resident(place.call_site, outcome.trials(), |start, end| pins.add(start, end));
+    site::each_resident(frame.call_site, outcome.trials(), |start, end| pins.add(start, end));
     let may_split = |start, end| may_split(start, end, beside_threads);
 
     let mut listed = Listed { absent: 0, mappings: 0 };

@@ -37,7 +37,7 @@ use crate::signals::SIGKILL;
 use crate::window;
 use forkless_speculate::retry::retry;
 
-use super::exclusions::{self, Listed, Place};
+use super::exclusions::{self, ForkFrame, Listed};
 use super::helper::{self, Helper};
 use super::slot::ThreadSlot;
 use super::{OrPlain, decide, shared_pages};
@@ -268,7 +268,7 @@ unsafe extern "C" fn memory_server(at: *mut c_void) -> ! {
 /// place from [`start`](Attendant::start) on, and ends when it is dropped.
 pub(super) struct Attendant {
     thread: Helper,
-    place: Place,
+    fork_frame: ForkFrame,
     /// Whether the child is to be made, so that memory is marked.
     is_worth: fn(&Listed) -> bool,
     /// 1: `listed` is there, and all marks.
@@ -277,10 +277,10 @@ pub(super) struct Attendant {
 }
 
 impl Attendant {
-    pub(super) const fn new(place: Place, is_worth: fn(&Listed) -> bool) -> Attendant {
+    pub(super) const fn new(fork_frame: ForkFrame, is_worth: fn(&Listed) -> bool) -> Attendant {
         Attendant {
             thread: Helper::new(),
-            place,
+            fork_frame,
             is_worth,
             is_ready: AtomicU32::new(0),
             listed: UnsafeCell::new(Err(AbortKind::Helper)),
@@ -327,7 +327,7 @@ unsafe extern "C" fn attend(at: *mut c_void) -> ! {
 
 fn attend_to(this: &Attendant) {
     let memory = open_memory();
-    let listed = memory.and_then(|_| exclusions::list(&this.place, true));
+    let listed = memory.and_then(|_| exclusions::list(&this.fork_frame, true));
     let is_marked = listed.is_ok_and(|listed| (this.is_worth)(&listed));
     if is_marked {
         exclusions::mark();

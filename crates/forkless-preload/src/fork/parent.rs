@@ -22,7 +22,7 @@ use forkless_speculate::retry::retry;
 
 use super::arm::Resolution;
 use super::decide::{self, NANOS_PER_PAGE};
-use super::exclusions::{Listed, Place};
+use super::exclusions::{ForkFrame, Listed};
 use super::frame::Frame;
 use super::memory_source::{Attendant, NO_DESCRIPTOR, Source};
 use super::shared_pages::SharedPages;
@@ -289,13 +289,13 @@ fn attempt(call: &mut CloneCall<'_>, beside_threads: bool, is_first: bool) -> Or
     let (flags, tid_word) =
         if call.nr == k::__NR_clone { (call.args[0] & FORK_FLAGS, call.args[3]) } else { (0, call.args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { call.frame.sp() };
-    let place = Place { call_site: call.slot.site.load(Relaxed), sp: call.frame.sp(), tid_word };
+    let fork_frame = ForkFrame { call_site: call.slot.site.load(Relaxed), sp: call.frame.sp(), tid_word };
     // Blocks the synchronous signals, too, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
     let outcome = shared_pages::get();
     let trials = outcome.trials();
     let make = if beside_threads { make_child_beside_threads } else { make_child };
-    let made = make(call, place, is_first);
+    let made = make(call, fork_frame, is_first);
     if made.is_ok_and(|made| made.pid == 0) {
         return Ok(Ended::InChild);
     }
@@ -308,7 +308,7 @@ fn attempt(call: &mut CloneCall<'_>, beside_threads: bool, is_first: bool) -> Or
     child::signals::learn_restorer();
     let reason = outcome.reason().unwrap_or(AbortKind::Died.into());
     let came_to_exec = has_executed || outcome.has_failed() || reason.kind() == AbortKind::Late;
-    site::learn(place.call_site, outcome.ranges(), Lesson { came_to_exec, trials });
+    site::learn(fork_frame.call_site, outcome.ranges(), Lesson { came_to_exec, trials });
     count(outcome);
     Ok(if has_executed { Ended::Committed { pid, bytes } } else { Ended::Aborted(reason) })
 }
@@ -354,9 +354,9 @@ struct Made {
 
 /// Makes a child in a process with one thread, which makes no other process meanwhile: its thread
 /// waits here. With all signals blocked.
-fn make_child(call: &mut CloneCall<'_>, place: Place, is_first: bool) -> OrPlain<Made> {
-    let listed = exclusions::list(&place, false)?;
-    weigh(place.call_site, &listed, false, is_first)?;
+fn make_child(call: &mut CloneCall<'_>, fork_frame: ForkFrame, is_first: bool) -> OrPlain<Made> {
+    let listed = exclusions::list(&fork_frame, false)?;
+    weigh(fork_frame.call_site, &listed, false, is_first)?;
     let source = Source::open(call.slot)?;
     shared_pages::get().reset();
     if !shared_pages::lend() {
@@ -375,13 +375,17 @@ fn make_child(call: &mut CloneCall<'_>, place: Place, is_first: bool) -> OrPlain
 
 /// The same beside other threads. They notice no descriptor, and marks for the clone alone: see
 /// [`Attendant`].
-fn make_child_beside_threads(call: &mut CloneCall<'_>, place: Place, is_first: bool) -> OrPlain<Made> {
+fn make_child_beside_threads(
+    call: &mut CloneCall<'_>,
+    fork_frame: ForkFrame,
+    is_first: bool,
+) -> OrPlain<Made> {
     let attendant = Attendant::new(
-        place,
+        fork_frame,
         if is_first { |l| is_worth(l, true, true) } else { |l| is_worth(l, true, false) },
     );
     let listed = attendant.start(call.slot)?;
-    weigh(place.call_site, &listed, true, is_first)?;
+    weigh(fork_frame.call_site, &listed, true, is_first)?;
     shared_pages::get().reset();
     if !shared_pages::lend() || !memory_source::lend() {
         return Err(AbortKind::Setup);
