@@ -8,6 +8,10 @@ use crate::filters;
 
 const MILLISECOND: u64 = 1_000_000;
 
+/// So long a wait goes on for a thread that may have been killed or have left by a jump.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const PATIENCE_SECONDS: i64 = 2;
+
 /// Most waits are over after fewer.
 const YIELDS: u32 = 20;
 

@@ -21,7 +21,7 @@ use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, time};
 use linux_raw_sys::general as k;
 
-use crate::patience::{Patience, wait_while};
+use crate::patience::{PATIENCE_SECONDS, Patience, wait_while};
 use crate::signals::{BLOCKED, SIGSYS};
 use crate::{memory_owner, rt, window};
 use forkless_speculate::retry::retry;
@@ -449,9 +449,6 @@ pub(crate) fn program_action() -> KernelAction {
     }
 }
 
-/// Seconds.
-const PATIENCE: i64 = 2;
-
 impl SigsysHandler {
     /// With signals blocked, so no other user of the lock on this thread interrupts the holder. A
     /// SIGSYS of the program's may, in `sigset`, and its handler may jump away. So the lock is not
@@ -460,7 +457,7 @@ impl SigsysHandler {
         let mut end = None;
         let mut is_in_time = || {
             let now = time::monotonic_coarse().tv_sec;
-            now <= *end.get_or_insert(now + PATIENCE)
+            now <= *end.get_or_insert(now + PATIENCE_SECONDS)
         };
         wait_while(|| self.lock.swap(true, Acquire) && is_in_time());
     }
@@ -478,7 +475,7 @@ impl SigsysHandler {
     /// Takes the lock when nobody has ours installed. It does not wait for ever: a thread may have
     /// been killed in its fork.
     fn keep_out(&self) {
-        let end = time::monotonic_coarse().tv_sec + PATIENCE;
+        let end = time::monotonic_coarse().tv_sec + PATIENCE_SECONDS;
         self.waiting.fetch_add(1, Relaxed);
         wait_while(|| {
             self.lock();

@@ -31,7 +31,7 @@ use core::sync::atomic::{
 use forkless_run::{AbortKind, AbortReason, Counter};
 use forkless_sys::{process, time};
 
-use crate::patience::wait_while;
+use crate::patience::{PATIENCE_SECONDS, wait_while};
 use crate::{
     config, errno, filters, huge, mappings, memory_owner,
     next::{self, Next},
@@ -104,7 +104,6 @@ pub(crate) fn end_work(counted: bool) {
 /// then makes calls that the filter may not know. So the filter waits, but not for ever: the thread
 /// may wait for a lock that the caller holds, or have left its work by a jump.
 fn until_nobody_works() {
-    const PATIENCE: i64 = 2;
     let own = u32::from(arm::mine().is_some());
     // A program that has not looked for filters has no thread at work. And it may have a filter
     // that forbids the calls below.
@@ -116,7 +115,7 @@ fn until_nobody_works() {
         WORKING.store(0, SeqCst);
         return;
     }
-    let end = time::monotonic_coarse().tv_sec + PATIENCE;
+    let end = time::monotonic_coarse().tv_sec + PATIENCE_SECONDS;
     wait_while(|| WORKING.load(SeqCst) > own && time::monotonic_coarse().tv_sec <= end);
 }
 
