@@ -23,10 +23,10 @@ use crate::patience::{Patience, wait_while};
 use crate::uninterrupted::uninterrupted;
 use crate::{namespace, reserve};
 
-static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
+static OWNER_PAGE: AtomicPtr<OwnerPage> = AtomicPtr::new(null_mut());
 
 /// All zeros in a copy.
-struct Mark {
+struct OwnerPage {
     /// The owner's number. [`CHANGING`]: a copy is becoming an owner.
     pid: AtomicI32,
     /// The owner's PID namespace, if the owner is its first process.
@@ -35,46 +35,46 @@ struct Mark {
 
 const CHANGING: i32 = -1;
 
-/// A thread is making the mark, or has made it.
-static MARKING: AtomicBool = AtomicBool::new(false);
+/// A thread is mapping the page, or has mapped it.
+static MAPPING: AtomicBool = AtomicBool::new(false);
 
-fn known() -> Option<&'static Mark> {
-    // SAFETY: mapped by `mark`, zeros are valid, and it is never unmapped.
-    unsafe { MARK.load(Acquire).as_ref() }
+fn known() -> Option<&'static OwnerPage> {
+    // SAFETY: mapped by `map_first`, zeros are valid, and it is never unmapped.
+    unsafe { OWNER_PAGE.load(Acquire).as_ref() }
 }
 
-/// Marks this memory as the calling process's, unless it is marked. Returns whether it is marked
-/// now.
-pub(crate) fn mark() -> bool {
-    known().is_some() || uninterrupted(mark_first)
+/// Names the calling process as the owner of this memory, unless it has one. Returns whether it has
+/// one now.
+pub(crate) fn name_owner() -> bool {
+    known().is_some() || uninterrupted(map_first)
 }
 
-fn mark_first() -> bool {
-    if MARKING.swap(true, Acquire) {
+fn map_first() -> bool {
+    if MAPPING.swap(true, Acquire) {
         // Another thread was first. In a copy made meanwhile that thread is not there.
         let mut patience = Patience::short(1000);
         while known().is_none() && patience.turn() {}
         return known().is_some();
     }
     let Ok(at) = reserve::OWNER.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
-        MARKING.store(false, Relaxed);
+        MAPPING.store(false, Relaxed);
         return false;
     };
     // SAFETY: fresh memory.
     if unsafe { mm::madvise(at, reserve::OWNER.len(), mm::MADV_WIPEONFORK) }.is_err() {
-        MARKING.store(false, Relaxed);
+        MAPPING.store(false, Relaxed);
         return false;
     }
     // SAFETY: zeros are valid.
-    own(unsafe { &*at.cast::<Mark>() });
-    MARK.store(at.cast(), Release);
+    own(unsafe { &*at.cast::<OwnerPage>() });
+    OWNER_PAGE.store(at.cast(), Release);
     true
 }
 
-fn own(mark: &Mark) {
+fn own(page: &OwnerPage) {
     let me = me();
-    mark.namespace.store(namespace_of(me), Relaxed);
-    mark.pid.store(me, Release);
+    page.namespace.store(namespace_of(me), Relaxed);
+    page.pid.store(me, Release);
 }
 
 /// Never 0, which a filter may answer with.
@@ -88,22 +88,22 @@ fn namespace_of(me: i32) -> u64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Whether this memory is marked, or the memory that it is a copy of.
-pub(crate) fn is_marked() -> bool {
+/// Whether this memory has an owner, or the memory that it is a copy of.
+pub(crate) fn has_owner() -> bool {
     known().is_some()
 }
 
 /// Whether this memory is a copy of its owner's. One load.
 pub(crate) fn is_copy() -> bool {
-    known().is_some_and(|mark| mark.pid.load(Relaxed) == 0)
+    known().is_some_and(|page| page.pid.load(Relaxed) == 0)
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Whether another process owns this memory, and the caller shares it. Never where it is unmarked.
+/// Whether another process owns this memory, and the caller shares it. Never where it has none.
 pub(crate) fn is_shared() -> bool {
     let me = me();
     known()
-        .is_some_and(|mark| mark.pid.load(Relaxed) != me || mark.namespace.load(Relaxed) != namespace_of(me))
+        .is_some_and(|page| page.pid.load(Relaxed) != me || page.namespace.load(Relaxed) != namespace_of(me))
 }
 
 /// What drops the state that belongs to the process which this memory is a copy of.
@@ -126,13 +126,13 @@ fn forget() {
 /// Makes the calling process the owner of a copy, once the parent's state is dropped. Returns when
 /// that is done, by this or another thread.
 pub(crate) fn take_over() {
-    let Some(mark) = known() else { return };
+    let Some(page) = known() else { return };
     // A handler that forks would wait for itself.
     uninterrupted(|| {
-        if mark.pid.compare_exchange(0, CHANGING, Acquire, Relaxed).is_ok() {
+        if page.pid.compare_exchange(0, CHANGING, Acquire, Relaxed).is_ok() {
             forget();
-            own(mark);
+            own(page);
         }
-        wait_while(|| mark.pid.load(Acquire) == CHANGING);
+        wait_while(|| page.pid.load(Acquire) == CHANGING);
     });
 }

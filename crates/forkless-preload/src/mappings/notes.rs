@@ -40,10 +40,10 @@ pub(super) fn is_incomplete() -> bool {
 
 /// Notes all of `start..end`.
 pub(super) fn add(start: usize, end: usize) {
-    // Without the mark a copy could not tell that the lock is not held.
-    let is_marked = memory_owner::mark();
+    // Without an owner a copy could not tell that the lock is not held.
+    let has_owner = memory_owner::name_owner();
     locked(|table| {
-        if !is_marked || !table.add(start, end) {
+        if !has_owner || !table.add(start, end) {
             NOTES.give_up();
         }
     });
