@@ -17,12 +17,12 @@ use core::sync::atomic::{
 };
 
 use forkless_run::{AbortKind, AbortReason};
-use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
+use forkless_sys::signal::{self, AltStack, KernelAction, SA_ONSTACK, SA_RESTORER, SA_SIGINFO, SigSet};
 use forkless_sys::{Errno, dispatch, time};
 use linux_raw_sys::general as k;
 
 use crate::patience::{PATIENCE_SECONDS, Patience, wait_while};
-use crate::signals::{BLOCKED, SIGSYS};
+use crate::signals::{BLOCKED, SIG_IGN, SIGSYS};
 use crate::{memory_owner, rt, window};
 use forkless_speculate::retry::retry;
 
@@ -30,11 +30,6 @@ use super::frame::{Frame, Info};
 use super::slot::ThreadSlot;
 use super::stacks::SlotStacks;
 use super::{NO_DISPATCH, OrPlain, decide, state};
-
-const SIG_IGN: usize = 1;
-const SA_SIGINFO: usize = 4;
-const SA_ONSTACK: usize = 0x0800_0000;
-const SA_RESTORER: usize = 0x0400_0000;
 
 /// How a fork went.
 #[derive(Clone, Copy)]
