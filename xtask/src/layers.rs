@@ -1,8 +1,9 @@
 //! The architecture, checked: which crate of the workspace may depend on which. The table is
 //! CONTRIBUTING.md's.
 //!
-//! The same step checks what such a table cannot say: [`circles`], [`tool_words`], [`engine`] and
-//! [`width`]. Each has a table of its own, of what is allowed or still open.
+//! The same step checks what such a table cannot say: [`circles`], [`tool_words`], [`engine`],
+//! [`width`] and [`test_variables`]. Most have a table of their own, of what is allowed or still
+//! open.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::{circles, engine, source, tool_words, tree, width};
+use crate::{circles, engine, source, test_variables, tool_words, tree, width};
 
 pub(crate) fn check() -> Result<String> {
     let metadata = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
@@ -57,6 +58,7 @@ pub(crate) fn check() -> Result<String> {
     wrong.extend(tool_words::check(&crates)?);
     wrong.extend(engine::check(&crates));
     wrong.extend(width::check()?);
+    wrong.extend(test_variables::check()?);
     if !wrong.is_empty() {
         bail!("the architecture does not allow it:\n{}", wrong.join("\n"));
     }

@@ -19,6 +19,7 @@ mod source;
 mod step;
 mod symbols;
 mod tally;
+mod test_variables;
 mod text;
 mod tool_words;
 mod tree;
