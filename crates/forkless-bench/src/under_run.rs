@@ -16,6 +16,7 @@ mod launch;
 #[path = "under_run/linux.rs"]
 mod launch;
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -30,6 +31,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::private_directory::PrivateDirectory;
 use crate::registry::Registry;
+use crate::results::Suite;
 
 /// The words that start a program which calls [`serve`]: its path and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +85,7 @@ pub(crate) struct Forker {
 
 impl Forker {
     /// Starts it and waits until it has its memory.
-    pub(crate) fn start(
+    fn start(
         program: &ServingProgram,
         suite: &str,
         setup: &impl Serialize,
@@ -142,7 +144,7 @@ impl Forker {
     }
 
     /// Ends the process and says what the library did in it.
-    pub(crate) fn finish(mut self) -> Result<ForkCounts, Error> {
+    fn finish(mut self) -> Result<ForkCounts, Error> {
         drop(self.requests.take());
         self.child.wait().map_err(Error::io("wait for the process with the preloaded library"))?;
         Ok(self.counts.forks())
@@ -187,9 +189,57 @@ impl ForkCounts {
     }
 }
 
+/// The program of the second process if it fits into memory; else the suite has a note. `state`:
+/// that of the parent, as in "with 5 MiB of base pages".
+pub(crate) fn if_it_fits<'a>(
+    program: Option<&'a ServingProgram>,
+    fits: bool,
+    state: &str,
+    suite: &mut Suite,
+) -> Option<&'a ServingProgram> {
+    let fitting = program.filter(|_| fits);
+    if fitting.is_none() && program.is_some() {
+        suite.notes.push(format!("skipped: {METHOD}{state}: a second process does not fit into memory"));
+    }
+    fitting
+}
+
+/// Starts the second process where there is a program for it. If it cannot be had, the suite has a
+/// note.
+pub(crate) fn start(
+    program: Option<&ServingProgram>,
+    setup: &impl Serialize,
+    guard: Option<&mut Guard>,
+    suite: &mut Suite,
+) -> Result<Option<RefCell<Forker>>, Error> {
+    let forker = program.map(|program| Forker::start(program, &suite.name, setup, guard)).transpose();
+    Ok(or_note(forker, suite)?.flatten().map(RefCell::new))
+}
+
+/// Ends the second process. `None` where there was none, or it cannot tell: then the suite has a
+/// note.
+pub(crate) fn finish(
+    forker: Option<RefCell<Forker>>,
+    suite: &mut Suite,
+) -> Result<Option<ForkCounts>, Error> {
+    let done = forker.map(|forker| forker.into_inner().finish()).transpose();
+    Ok(or_note(done, suite)?.flatten())
+}
+
+fn or_note<T>(result: Result<T, Error>, suite: &mut Suite) -> Result<Option<T>, Error> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(Error::Missing(why)) => {
+            suite.notes.push(format!("skipped: {METHOD}: {why}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The second process's turns as an arm of the first.
 pub(crate) struct Remote<'a> {
-    pub(crate) forker: &'a std::cell::RefCell<Forker>,
+    pub(crate) forker: &'a RefCell<Forker>,
     pub(crate) series: usize,
 }
 

@@ -33,9 +33,10 @@ use crate::registry::{MetricPlot, Registration};
 use crate::results::{Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{Worker, fork, reap};
 use crate::spawn::{Method, SpawnedProgram, worker};
+use crate::stats::bootstrap::Samples;
 use crate::stats::median;
 use crate::suites::in_stages;
-use crate::under_run::{self, Forker, Remote, ServingProgram};
+use crate::under_run::{self, Remote, ServingProgram};
 
 /// The suite for those that show and compare. A pass is measured against the one that nothing
 /// disturbs.
@@ -153,17 +154,12 @@ fn measure(
     mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
     suite: &mut Suite,
-) -> Result<Option<crate::stats::bootstrap::Samples>, Error> {
+) -> Result<Option<Samples>, Error> {
     let bytes = spec.count * page_size();
     // A child that lives through the passes keeps the old copy of every page.
     crate::memory::require(2 * bytes)?;
-    let second = spec.under_run.as_ref().filter(|_| 3 * bytes <= crate::memory::largest_safe());
-    if second.is_none() && spec.under_run.is_some() {
-        suite.notes.push(format!(
-            "skipped: {}, {pages} pages: a second process does not fit into memory",
-            under_run::METHOD
-        ));
-    }
+    let fits = 3 * bytes <= crate::memory::largest_safe();
+    let second = under_run::if_it_fits(spec.under_run.as_ref(), fits, &format!(", {pages} pages"), suite);
     let enabled = pages.enable(if second.is_some() { 3 } else { 2 } * bytes, guard.as_deref_mut())?;
     suite.notes.extend(enabled.note.clone());
     let mut memory = Memory::mapped(bytes, pages)?;
@@ -176,15 +172,7 @@ fn measure(
         passes: spec.passes,
         program: target.path.as_bytes().to_vec(),
     };
-    let forker = match second.map(|program| Forker::start(program, SUITE.name, &setup, guard)).transpose() {
-        Ok(forker) => forker.map(RefCell::new),
-        Err(Error::Missing(why)) => {
-            suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
-            None
-        }
-        Err(error) => return Err(error),
-    };
-
+    let forker = under_run::start(second, &setup, guard, suite)?;
     let mut names: Vec<(&str, &str)> = vec![("fork", "dead"), ("fork", "alive")];
     names.extend(spec.methods.iter().map(|method| (method.name(), "dead")));
     let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
@@ -201,26 +189,30 @@ fn measure(
     }
     let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
-    if let Some(forker) = forker {
-        match forker.into_inner().finish() {
-            // A row of plain forks would claim what was not measured.
-            Ok(done) if done.speculated() => names.push((under_run::METHOD, "dead")),
-            Ok(done) => suite.notes.extend(done.note().map(|note| format!("skipped: {note}"))),
-            Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD)),
-            Err(error) => return Err(error),
-        }
+    match under_run::finish(forker, suite)? {
+        // A row of plain forks would claim what was not measured.
+        Some(done) if done.speculated() => names.push((under_run::METHOD, "dead")),
+        Some(done) => suite.notes.extend(done.note().map(|note| format!("skipped: {note}"))),
+        None => {}
     }
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
     let steady = outcome.series.first().map(|series| series[0].clone());
+    let params = Params::from([
+        ("pages".to_owned(), Param::Word(pages.to_string())),
+        ("size".to_owned(), Param::Number(bytes)),
+        ("stride".to_owned(), Param::Number(stride)),
+    ]);
+    suite.rows.extend(rows(series_of(names, &params, outcome.series), None, spec.schedule.seed));
+    Ok(steady)
+}
+
+/// The series of the methods named, with what their child was, in the order of the arms.
+fn series_of(names: Vec<(&str, &str)>, params: &Params, measured: Vec<Vec<Samples>>) -> Vec<Series> {
     let mut all = Vec::new();
-    for ((method, child), series) in names.into_iter().zip(outcome.series) {
-        let params = Params::from([
-            ("child".to_owned(), Param::Word(child.to_owned())),
-            ("pages".to_owned(), Param::Word(pages.to_string())),
-            ("size".to_owned(), Param::Number(bytes)),
-            ("stride".to_owned(), Param::Number(stride)),
-        ]);
+    for ((method, child), series) in names.into_iter().zip(measured) {
+        let mut params = params.clone();
+        params.insert("child".to_owned(), Param::Word(child.to_owned()));
         // A process whose forks were not speculated has no row.
         let limit = if method == "fork" || method == Method::ForkExec.name() {
             "a write fault for every page: a copy while a child shares it, else only the permission"
@@ -240,8 +232,7 @@ fn measure(
             });
         }
     }
-    suite.rows.extend(rows(all, None, spec.schedule.seed));
-    Ok(steady)
+    all
 }
 
 /// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the

@@ -12,7 +12,7 @@
 
 #![expect(unsafe_code, reason = "fork, and memory shared with the forked child")]
 
-use std::cell::RefCell;
+use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
@@ -35,7 +35,7 @@ use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
 use crate::spawn::{METRICS, Method, SpawnedProgram, single_arms};
 use crate::stats::line::fit_medians;
 use crate::suites::in_stages;
-use crate::under_run::{self, Forker, Remote, ServingProgram};
+use crate::under_run::{self, Remote, ServingProgram};
 
 /// The suite for those that show, compare and fit.
 pub(crate) const SUITE: Registration = Registration {
@@ -122,19 +122,35 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
-    let name = |state: &State| format!("{} of {} pages", mib(state.used), state.pages);
-    let mut suite = in_stages(suite, &states(spec), observer, name, |&state, progress, suite| {
-        let rows = measure(spec, state, &target, overhead, guard.as_deref_mut(), progress, suite)?;
-        let wall = rows.iter().find(|row| row.metric == "wall").map(Row::grouped);
-        suite.rows.extend(rows);
-        Ok(wall)
-    })?;
+    let mut suite =
+        in_stages(suite, &states(spec), observer, ToString::to_string, |&state, progress, suite| {
+            let rows = measure(spec, state, &target, overhead, guard.as_deref_mut(), progress, suite)?;
+            let wall = rows.iter().find(|row| row.metric == "wall").map(Row::grouped);
+            suite.rows.extend(rows);
+            Ok(wall)
+        })?;
     suite.fits = fits(&suite.rows, spec.schedule.seed);
     Ok(suite)
 }
 
 fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} pages", mib(self.used), self.pages)
+    }
+}
+
+impl State {
+    fn params(&self) -> Params {
+        Params::from([
+            ("allocated".to_owned(), Param::Number(self.allocated)),
+            ("pages".to_owned(), Param::Word(self.pages.to_string())),
+            ("used".to_owned(), Param::Number(self.used)),
+        ])
+    }
 }
 
 fn states(spec: &Spec) -> Vec<State> {
@@ -171,15 +187,8 @@ fn measure(
     room::require(wanted)?;
     // The process with the preloaded library holds as much again; where that does not fit, it alone
     // is left out.
-    let twice = spec.under_run.as_ref().filter(|_| wanted.saturating_mul(2) <= room::largest_safe());
-    if twice.is_none() && spec.under_run.is_some() {
-        suite.notes.push(format!(
-            "skipped: {} with {} of {} pages: a second process does not fit into memory",
-            under_run::METHOD,
-            mib(state.used),
-            state.pages
-        ));
-    }
+    let fits = wanted.saturating_mul(2) <= room::largest_safe();
+    let twice = under_run::if_it_fits(spec.under_run.as_ref(), fits, &format!(" with {state}"), suite);
     let pages = if twice.is_some() { state.allocated * 2 } else { state.allocated };
     let enabled =
         (state.allocated > 0).then(|| state.pages.enable(pages, guard.as_deref_mut())).transpose()?;
@@ -197,14 +206,7 @@ fn measure(
         program: target.path.as_bytes().to_vec(),
         overhead,
     };
-    let forker = match twice.map(|program| Forker::start(program, SUITE.name, &setup, guard)).transpose() {
-        Ok(forker) => forker.map(RefCell::new),
-        Err(Error::Missing(why)) => {
-            suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
-            None
-        }
-        Err(error) => return Err(error),
-    };
+    let forker = under_run::start(twice, &setup, guard, suite)?;
     let series = METRICS.len();
     let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
     for arm in single_arms(&spec.methods, target, overhead)? {
@@ -222,19 +224,9 @@ fn measure(
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
     if outcome.rounds < outcome.planned {
-        suite.notes.push(format!(
-            "{} of {} pages: stopped for time after {} of {} rounds",
-            mib(state.used),
-            state.pages,
-            outcome.rounds,
-            outcome.planned
-        ));
+        let (rounds, planned) = (outcome.rounds, outcome.planned);
+        suite.notes.push(format!("{state}: stopped for time after {rounds} of {planned} rounds"));
     }
-    let params = Params::from([
-        ("allocated".to_owned(), Param::Number(state.allocated)),
-        ("pages".to_owned(), Param::Word(state.pages.to_string())),
-        ("used".to_owned(), Param::Number(state.used)),
-    ]);
     let mut names: Vec<(&str, String, &[Metric])> = Vec::new();
     names.extend(
         spec.methods.iter().map(|&method| (method.name(), limit(method, state.pages), &METRICS[..series])),
@@ -242,23 +234,20 @@ fn measure(
     if splits {
         names.push((Method::ForkExec.name(), limit(Method::ForkExec, state.pages), &PARTS));
     }
-    if let Some(forker) = forker {
-        match forker.into_inner().finish() {
-            Ok(done) if done.speculated() => {
-                names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
-            }
-            Ok(done) => {
-                // Left alone, as below the library's threshold. A user gets a plain fork, too, and
-                // the row says so.
-                let plain = format!("not speculated: {}", done.reasons.join(", "));
-                names.push((under_run::METHOD, plain, &METRICS[..series]));
-                let note = done.note().unwrap_or_default();
-                suite.notes.push(format!("{} of {} pages: {note}", mib(state.used), state.pages));
-            }
-            Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD)),
-            Err(error) => return Err(error),
+    match under_run::finish(forker, suite)? {
+        Some(done) if done.speculated() => {
+            names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
         }
+        Some(done) => {
+            // Left alone, as below the library's threshold. A user gets a plain fork, too, and the
+            // row says so.
+            let plain = format!("not speculated: {}", done.reasons.join(", "));
+            names.push((under_run::METHOD, plain, &METRICS[..series]));
+            suite.notes.push(format!("{state}: {}", done.note().unwrap_or_default()));
+        }
+        None => {}
     }
+    let params = state.params();
     let mut all = Vec::new();
     for ((method, limit, metrics), series) in names.into_iter().zip(outcome.series) {
         for (&metric, samples) in metrics.iter().zip(series) {
