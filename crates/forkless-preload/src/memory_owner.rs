@@ -43,9 +43,9 @@ fn known() -> Option<&'static OwnerPage> {
     unsafe { OWNER_PAGE.load(Acquire).as_ref() }
 }
 
-/// Names the calling process as the owner of this memory, unless it has one. Returns whether it has
+/// Makes the calling process the owner of this memory, unless it has one. Returns whether it has
 /// one now.
-pub(crate) fn name_owner() -> bool {
+pub(crate) fn claim() -> bool {
     known().is_some() || uninterrupted(map_first)
 }
 

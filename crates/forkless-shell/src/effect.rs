@@ -122,155 +122,154 @@ impl ShellTraits {
         buf: &'o mut [u8],
         slots: &mut [EnvSlot<'o>],
     ) -> Result<usize, Rejection> {
-        self.environment_in(&environment, command, directory, program, buf, slots)
+        environment_in(self, &environment, command, directory, program, buf, slots)
+    }
+}
+
+/// One function for all kinds of environment, like the analysis.
+fn environment_in<'o>(
+    traits: &ShellTraits,
+    environment: &dyn Environment,
+    command: &Command<'o>,
+    directory: &Directory<'_>,
+    program: &[u8],
+    buf: &'o mut [u8],
+    slots: &mut [EnvSlot<'o>],
+) -> Result<usize, Rejection> {
+    let mut overrides = Overrides::new();
+    let mut rest = buf;
+    let mut set = |name: &[u8], value: &[u8], overrides: &mut Overrides<'o>| {
+        let taken = core::mem::take(&mut rest);
+        let (text, left) = format(taken, name, value)?;
+        rest = left;
+        overrides.own(text, name.len())
+    };
+    let keeps_underscore = traits.kind != ShellKind::Bash || command.keeps_underscore();
+    match traits.kind {
+        ShellKind::Unknown => return Err(Rejection::whole(Reason::UnknownShell)),
+        ShellKind::Dash => {}
+        ShellKind::Busybox => {
+            let level = environment.variable(b"SHLVL").map_or(Some(0), parse_level);
+            set(b"SHLVL", decimal(level, 1)?.as_slice(), &mut overrides)?;
+        }
+        ShellKind::Bash => {
+            if !is_canonical(directory.current) {
+                return Err(Rejection::whole(Reason::EnvironmentVariable));
+            }
+            let level = environment.variable(b"SHLVL").map_or(Some(0), parse_level);
+            let step = if command.replaces_shell() { 0 } else { 1 };
+            set(b"SHLVL", decimal(level, step)?.as_slice(), &mut overrides)?;
+            if command.kind() != CommandKind::Exec {
+                set(b"_", program, &mut overrides)?;
+            }
+        }
+    }
+    set(b"PWD", directory.current, &mut overrides)?;
+    if let PreviousDirectory::Left(path) = directory.previous {
+        set(b"OLDPWD", path, &mut overrides)?;
     }
 
-    /// One function for all kinds of environment, like the analysis.
-    fn environment_in<'o>(
-        &self,
-        environment: &dyn Environment,
-        command: &Command<'o>,
-        directory: &Directory<'_>,
-        program: &[u8],
-        buf: &'o mut [u8],
-        slots: &mut [EnvSlot<'o>],
-    ) -> Result<usize, Rejection> {
-        let mut overrides = Overrides::new();
-        let mut rest = buf;
-        let mut set = |name: &[u8], value: &[u8], overrides: &mut Overrides<'o>| {
-            let taken = core::mem::take(&mut rest);
-            let (text, left) = format(taken, name, value)?;
-            rest = left;
-            overrides.own(text, name.len())
-        };
-        let keeps_underscore = self.kind != ShellKind::Bash || command.keeps_underscore();
-        match self.kind {
-            ShellKind::Unknown => return Err(Rejection::whole(Reason::UnknownShell)),
-            ShellKind::Dash => {}
-            ShellKind::Busybox => {
-                let level = environment.variable(b"SHLVL").map_or(Some(0), parse_level);
-                set(b"SHLVL", decimal(level, 1)?.as_slice(), &mut overrides)?;
-            }
-            ShellKind::Bash => {
-                if !is_canonical(directory.current) {
-                    return Err(Rejection::whole(Reason::EnvironmentVariable));
+    let has_assignments = command.assignments().next().is_some();
+    let mut filled = Filled { slots, len: 0 };
+    let mut index = 0;
+    while let Some(entry) = environment.entry(index) {
+        let this = index;
+        index += 1;
+        let name = name_of(entry).unwrap_or_default();
+        if !names::is_valid_name(name) {
+            if traits.kind == ShellKind::Bash {
+                // bash keeps strings that it cannot hold as variables, and exports them first,
+                // from a table of 64 buckets.
+                if name.is_empty() {
+                    return Err(Rejection::environment(Reason::EnvironmentVariable, this));
                 }
-                let level = environment.variable(b"SHLVL").map_or(Some(0), parse_level);
-                let step = if command.replaces_shell() { 0 } else { 1 };
-                set(b"SHLVL", decimal(level, step)?.as_slice(), &mut overrides)?;
-                if command.kind() != CommandKind::Exec {
-                    set(b"_", program, &mut overrides)?;
-                }
-            }
-        }
-        set(b"PWD", directory.current, &mut overrides)?;
-        if let PreviousDirectory::Left(path) = directory.previous {
-            set(b"OLDPWD", path, &mut overrides)?;
-        }
-
-        let has_assignments = command.assignments().next().is_some();
-        let mut filled = Filled { slots, len: 0 };
-        let mut index = 0;
-        while let Some(entry) = environment.entry(index) {
-            let this = index;
-            index += 1;
-            let name = name_of(entry).unwrap_or_default();
-            if !names::is_valid_name(name) {
-                if self.kind == ShellKind::Bash {
-                    // bash keeps strings that it cannot hold as variables, and exports them first,
-                    // from a table of 64 buckets.
-                    if name.is_empty() {
-                        return Err(Rejection::environment(Reason::EnvironmentVariable, this));
-                    }
-                    filled.push(
-                        EnvString::Inherited(this),
-                        key(0, fnv1(name) % 64, 0, u32::MAX - position(this)),
-                    )?;
-                } else if self.exports_any_name && entry.contains(&b'=') {
-                    if name.is_empty() {
-                        return Err(Rejection::environment(Reason::EnvironmentVariable, this));
-                    }
-                    filled.push(EnvString::Inherited(this), self.place(name, this))?;
-                }
-                continue;
-            }
-            let is_dropped = (name == b"OLDPWD" && directory.previous == PreviousDirectory::Stale)
-                || (name == b"_" && !keeps_underscore)
-                || (has_assignments && assigns(command, name));
-            if self.kind == ShellKind::Bash && is_dropped {
-                continue;
-            }
-            let string = match self.replacement(command, has_assignments, &mut overrides, name) {
-                Some(text) if text.to_bytes() != entry => EnvString::Own(text),
-                _ => EnvString::Inherited(this),
-            };
-            filled.push(string, self.place(name, this))?;
-        }
-        for (offset, own) in overrides.list.iter().flatten().enumerate() {
-            if !own.placed {
-                let name = own.name();
-                let key = if name == b"_" && self.kind == ShellKind::Bash {
-                    // bash adds it last, after those of the table (execute_cmd.c,
-                    // `put_command_name_into_env`).
-                    u64::MAX
-                } else {
-                    self.place(name, index + offset)
-                };
-                filled.push(EnvString::Own(own.text), key)?;
-            }
-        }
-        for (offset, text) in command.assignments().enumerate() {
-            let name = name_of(text.to_bytes()).unwrap_or_default();
-            if self.kind == ShellKind::Bash {
-                // The temporary environment: before the variables, from a table of four buckets,
-                // last in first out.
                 filled.push(
-                    EnvString::Own(text),
-                    key(1, fnv1(name) % 4, 0, u32::MAX - position(index + OWN + offset)),
+                    EnvString::Inherited(this),
+                    key(0, fnv1(name) % 64, 0, u32::MAX - position(this)),
                 )?;
-            } else if !inherits(environment, name) {
-                filled.push(EnvString::Own(text), self.place(name, index + OWN + offset))?;
+            } else if traits.exports_any_name && entry.contains(&b'=') {
+                if name.is_empty() {
+                    return Err(Rejection::environment(Reason::EnvironmentVariable, this));
+                }
+                filled.push(EnvString::Inherited(this), place(traits, name, this))?;
             }
+            continue;
         }
-        let Filled { slots, len } = filled;
-        let slots = slots.get_mut(..len).unwrap_or_default();
-        slots.sort_unstable_by_key(|slot| slot.key);
-        refuse_duplicates(environment, slots)?;
-        Ok(len)
+        let is_dropped = (name == b"OLDPWD" && directory.previous == PreviousDirectory::Stale)
+            || (name == b"_" && !keeps_underscore)
+            || (has_assignments && assigns(command, name));
+        if traits.kind == ShellKind::Bash && is_dropped {
+            continue;
+        }
+        let string = match replacement(command, has_assignments, &mut overrides, name) {
+            Some(text) if text.to_bytes() != entry => EnvString::Own(text),
+            _ => EnvString::Inherited(this),
+        };
+        filled.push(string, place(traits, name, this))?;
     }
+    for (offset, own) in overrides.list.iter().flatten().enumerate() {
+        if !own.placed {
+            let name = own.name();
+            let key = if name == b"_" && traits.kind == ShellKind::Bash {
+                // bash adds it last, after those of the table (execute_cmd.c,
+                // `put_command_name_into_env`).
+                u64::MAX
+            } else {
+                place(traits, name, index + offset)
+            };
+            filled.push(EnvString::Own(own.text), key)?;
+        }
+    }
+    for (offset, text) in command.assignments().enumerate() {
+        let name = name_of(text.to_bytes()).unwrap_or_default();
+        if traits.kind == ShellKind::Bash {
+            // The temporary environment: before the variables, from a table of four buckets,
+            // last in first out.
+            filled.push(
+                EnvString::Own(text),
+                key(1, fnv1(name) % 4, 0, u32::MAX - position(index + OWN + offset)),
+            )?;
+        } else if !inherits(environment, name) {
+            filled.push(EnvString::Own(text), place(traits, name, index + OWN + offset))?;
+        }
+    }
+    let Filled { slots, len } = filled;
+    let slots = slots.get_mut(..len).unwrap_or_default();
+    slots.sort_unstable_by_key(|slot| slot.key);
+    refuse_duplicates(environment, slots)?;
+    Ok(len)
+}
 
-    /// The string in place of an inherited variable, if the shell or the line sets that variable.
-    fn replacement<'o>(
-        &self,
-        command: &Command<'o>,
-        has_assignments: bool,
-        overrides: &mut Overrides<'o>,
-        name: &[u8],
-    ) -> Option<&'o CStr> {
-        for own in overrides.list.iter_mut().flatten() {
-            if own.name() == name {
-                own.placed = true;
-                return Some(own.text);
-            }
+/// The string in place of an inherited variable, if the shell or the line sets that variable.
+fn replacement<'o>(
+    command: &Command<'o>,
+    has_assignments: bool,
+    overrides: &mut Overrides<'o>,
+    name: &[u8],
+) -> Option<&'o CStr> {
+    for own in overrides.list.iter_mut().flatten() {
+        if own.name() == name {
+            own.placed = true;
+            return Some(own.text);
         }
-        // Most commands have no assignment, and the search for one goes through all words.
-        if !has_assignments {
-            return None;
-        }
-        command.assignments().find(|text| name_of(text.to_bytes()) == Some(name))
     }
+    // Most commands have no assignment, and the search for one goes through all words.
+    if !has_assignments {
+        return None;
+    }
+    command.assignments().find(|text| name_of(text.to_bytes()) == Some(name))
+}
 
-    /// The sort key of a variable: its bucket, then its place in the bucket's chain.
-    fn place(&self, name: &[u8], index: usize) -> u64 {
-        if self.kind == ShellKind::Bash {
-            // New variables go to the head of their chain.
-            return key(2, fnv1(name) % 1024, 0, u32::MAX - position(index));
-        }
-        // The shell enters its own variables before it reads the environment, each at the head of
-        // its chain. It appends those of the environment.
-        let rank = names::ASH_VARIABLES.iter().rev().position(|own| own.as_bytes() == name).unwrap_or(0xff);
-        key(2, ash_hash(name), u8::try_from(rank).unwrap_or(0xff), position(index))
+/// The sort key of a variable: its bucket, then its place in the bucket's chain.
+fn place(traits: &ShellTraits, name: &[u8], index: usize) -> u64 {
+    if traits.kind == ShellKind::Bash {
+        // New variables go to the head of their chain.
+        return key(2, fnv1(name) % 1024, 0, u32::MAX - position(index));
     }
+    // The shell enters its own variables before it reads the environment, each at the head of
+    // its chain. It appends those of the environment.
+    let rank = names::ASH_VARIABLES.iter().rev().position(|own| own.as_bytes() == name).unwrap_or(0xff);
+    key(2, ash_hash(name), u8::try_from(rank).unwrap_or(0xff), position(index))
 }
 
 impl Command<'_> {

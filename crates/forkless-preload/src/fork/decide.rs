@@ -21,7 +21,7 @@ use super::{NO_DISPATCH, OrPlain, shared_pages, site, state, threshold};
 pub(crate) const NANOS_PER_PAGE: u64 = 80;
 
 /// Bits for what the program has done, and a fork cannot look for.
-static PROGRAM_HAS_DONE: AtomicU8 = AtomicU8::new(0);
+static HAS_DONE: AtomicU8 = AtomicU8::new(0);
 /// Pages were lent to a pipe. After a plain fork the parent's next write goes to a copy, and the
 /// pipe keeps the old page.
 const LENT: u8 = 1;
@@ -56,13 +56,13 @@ pub(crate) fn note_namespaces() {
 
 /// The program has lent pages of its own to a pipe.
 pub(crate) fn note_vmsplice() {
-    PROGRAM_HAS_DONE.fetch_or(LENT, Relaxed);
+    HAS_DONE.fetch_or(LENT, Relaxed);
 }
 
 /// The program is about to load a libc beside its own. That one's fork would not wait until no
 /// memory is marked, so none is marked from here on.
 pub(crate) fn note_second_libc() {
-    if PROGRAM_HAS_DONE.fetch_or(SECOND_LIBC, Relaxed) & SECOND_LIBC == 0 && window::may_meet_speculations() {
+    if HAS_DONE.fetch_or(SECOND_LIBC, Relaxed) & SECOND_LIBC == 0 && window::may_meet_speculations() {
         window::begin_plain();
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn note_clone(flags: u32) {
     // The kernel tells of a process that shares memory as well (`in_own_memory`), unless it
     // executes a program.
     if flags & (k::CLONE_FILES | k::CLONE_VM) == k::CLONE_FILES {
-        PROGRAM_HAS_DONE.fetch_or(SHARES_FILES, Relaxed);
+        HAS_DONE.fetch_or(SHARES_FILES, Relaxed);
     }
 }
 
@@ -155,7 +155,7 @@ fn in_own_memory() -> OrPlain<()> {
     if !is_sure && is_shared() {
         return Err(AbortKind::Shared);
     }
-    if memory_owner::name_owner() { Ok(()) } else { Err(AbortKind::Setup) }
+    if memory_owner::claim() { Ok(()) } else { Err(AbortKind::Setup) }
 }
 
 /// What fork handlers may have changed since the first look.
@@ -169,7 +169,7 @@ pub(crate) fn its_own_rules() -> OrPlain<()> {
     if filters::sandboxed() {
         return Err(if filters::are_dispatch() { AbortKind::DispatchTaken } else { AbortKind::Sandbox });
     }
-    match PROGRAM_HAS_DONE.load(Relaxed) {
+    match HAS_DONE.load(Relaxed) {
         0 => Ok(()),
         done if done & SECOND_LIBC != 0 => Err(AbortKind::SecondLibc),
         done if done & LENT != 0 => Err(AbortKind::Lent),

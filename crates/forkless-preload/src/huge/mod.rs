@@ -21,23 +21,23 @@ use forkless_speculate::text::decimal;
 pub(crate) mod background;
 pub(crate) mod pool;
 
-static MERGE_WANTED: AtomicBool = AtomicBool::new(false);
+static MERGES: AtomicBool = AtomicBool::new(false);
 
 /// Resident bytes at the last time. The next time is due when they have grown by a quarter.
-static MERGED_AT: AtomicUsize = AtomicUsize::new(0);
+static MERGED: AtomicUsize = AtomicUsize::new(0);
 
 const HUGE: usize = 2 << 20;
 const PAGES: usize = HUGE / 4096;
 
 /// Whether the option is there.
 pub(crate) fn configure(wanted: bool) {
-    MERGE_WANTED.store(wanted, Relaxed);
+    MERGES.store(wanted, Relaxed);
     background::configure(wanted);
 }
 
 /// Ordinary code, before libc's fork takes its locks.
 pub(crate) fn before_fork() {
-    if MERGE_WANTED.load(Relaxed) {
+    if MERGES.load(Relaxed) {
         prepare();
         background::hold();
     }
@@ -47,7 +47,7 @@ pub(crate) fn before_fork() {
 /// where the option is not there: the rest lies far from what every fork runs through.
 #[inline]
 pub(crate) fn after_fork(pid: i32, keeps: bool) {
-    if MERGE_WANTED.load(Relaxed) {
+    if MERGES.load(Relaxed) {
         after_fork_wanted(pid, keeps);
     }
 }
@@ -94,11 +94,11 @@ const DECLINED: &[u8] = b"forkless: the program turned transparent huge pages of
 
 fn has_grown() -> bool {
     let Some(resident) = resident() else { return false };
-    let done = MERGED_AT.load(Relaxed);
+    let done = MERGED.load(Relaxed);
     if resident < config::minimum() || resident < done + done / 4 {
         return false;
     }
-    MERGED_AT.store(resident, Relaxed);
+    MERGED.store(resident, Relaxed);
     true
 }
 

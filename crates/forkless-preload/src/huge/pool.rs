@@ -41,7 +41,7 @@ static WARN: AtomicBool = AtomicBool::new(false);
 
 /// Device and inode of standard error when the library was loaded. Later the program may have
 /// closed it, and have a file of its own by that number.
-static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn standard_error() -> Option<(u64, u64)> {
     fd::identity(2, CPtr::from(c""), fd::AT_EMPTY_PATH).ok()
@@ -54,8 +54,8 @@ pub(crate) fn configure(wanted: bool, warn: bool) {
     POOL_WANTED.store(wanted && RANGES.map(), Relaxed);
     if warn && let Some((device, inode)) = standard_error() {
         WARN.store(true, Relaxed);
-        STANDARD_ERROR[0].store(device, Relaxed);
-        STANDARD_ERROR[1].store(inode, Relaxed);
+        STDERR[0].store(device, Relaxed);
+        STDERR[1].store(inode, Relaxed);
     }
 }
 
@@ -250,7 +250,7 @@ pub(super) fn wanted() -> bool {
 /// Says it, and nothing more after it.
 pub(super) fn warn(line: &[u8]) {
     static WARNED: AtomicBool = AtomicBool::new(false);
-    let before = || (STANDARD_ERROR[0].load(Relaxed), STANDARD_ERROR[1].load(Relaxed));
+    let before = || (STDERR[0].load(Relaxed), STDERR[1].load(Relaxed));
     if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) && standard_error() == Some(before()) {
         complaint::say(line);
     }

@@ -51,7 +51,7 @@ macro_rules! once_moved {
 pub(super) use once_moved;
 
 /// Finds the functions that children call between fork and exec.
-pub(super) fn find_functions_of_children() {
+pub(super) fn find_for_children() {
     next::settle(&prctl_function::NEXT, c"prctl", absent as *const ());
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }

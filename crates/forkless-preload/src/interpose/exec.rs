@@ -24,7 +24,7 @@ static EXECV: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static EXECVP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Finds the functions that children call between fork and exec.
-pub(super) fn find_functions_of_children() {
+pub(super) fn find_for_children() {
     kept(&EXECVE, c"execve");
     kept(&EXECV, c"execv");
     kept(&EXECVP, c"execvp");

@@ -134,7 +134,7 @@ extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
 
 /// `arm_after_handlers`: the last fork handler arms the thread.
 fn fork_by(real: &'static Next<next::Fork>, site: usize, arm_after_handlers: bool) -> c_int {
-    find_functions_of_children();
+    find_for_children();
     let pid = fork::speculate_or_fork(real, site, arm_after_handlers, passes_others_over);
     if pid == 0 {
         arch::alone();
@@ -142,13 +142,13 @@ fn fork_by(real: &'static Next<next::Fork>, site: usize, arm_after_handlers: boo
     pid
 }
 
-/// How often the process has forked, as far as [`find_functions_of_children`] wants to know.
+/// How often the process has forked, as far as [`find_for_children`] wants to know.
 static FORKS: AtomicU8 = AtomicU8::new(0);
 
 /// At the second fork of a process, finds the functions that its children call. Each child would
 /// look them up for itself, with the tables for that not mapped yet. Most processes fork once or
 /// never.
-fn find_functions_of_children() {
+fn find_for_children() {
     match FORKS.load(Relaxed) {
         0 => FORKS.store(1, Relaxed),
         1 => {
@@ -163,8 +163,8 @@ fn find_functions_of_children() {
             if background::WATCHED.load(Relaxed) != 0 {
                 crate::waits::find();
             }
-            arch::find_functions_of_children();
-            exec::find_functions_of_children();
+            arch::find_for_children();
+            exec::find_for_children();
             FORKS.store(2, Relaxed);
         }
         _ => {}
@@ -179,7 +179,7 @@ fn passes_others_over() -> bool {
     let passes = arch::passes_others_over() || crate::objects::others_define("_exit\0_Exit\0execve\0");
     if passes {
         FORKS.store(1, Relaxed);
-        find_functions_of_children();
+        find_for_children();
     }
     passes
 }
@@ -216,7 +216,7 @@ fn note_namespaces() {
 fn note_cancel() {
     if !speculation::speculating() {
         FORKS.store(1, Relaxed);
-        find_functions_of_children();
+        find_for_children();
     }
     speculation::trap_from_now_on();
     crate::close_loop::LOOP.give_up();

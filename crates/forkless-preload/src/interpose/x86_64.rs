@@ -449,7 +449,7 @@ macro_rules! once_moved {
 pub(super) use once_moved;
 
 /// Finds the functions that children call between fork and exec.
-pub(super) fn find_functions_of_children() {
+pub(super) fn find_for_children() {
     find_replaced();
     closes::find();
     find_watched();
@@ -719,7 +719,7 @@ mod syscall_function {
                     "jmp {of_sigsys}",
                     "5:",
                     keep_arguments!(),
-                    "call {note_and_is_plain_fork}",
+                    "call {noted_fork}",
                     "test al, al",
                     arguments_back!(),
                     "jz 4b",
@@ -741,7 +741,7 @@ mod syscall_function {
                     clone3 = const k::__NR_clone3,
                     known = sym LOOP,
                     fork = const k::__NR_fork,
-                    note_and_is_plain_fork = sym note_and_is_plain_fork,
+                    noted_fork = sym noted_fork,
                     forks = sym forks,
                     next = sym NEXT,
                     note = sym note,
@@ -780,9 +780,9 @@ mod syscall_function {
         fork::with_own_sigsys(|| real(nr, signal, new, old, size))
     }
 
-    /// A call that makes a process or thread: whether [`forks`] is to make it. A child with a stack
-    /// of its own could not return from there.
-    extern "C" fn note_and_is_plain_fork(nr: usize, a: usize, b: usize) -> bool {
+    /// Notes a call that makes a process or thread. Returns whether [`forks`] is to make it: a child
+    /// with a stack of its own could not return from there.
+    extern "C" fn noted_fork(nr: usize, a: usize, b: usize) -> bool {
         match nr as u32 {
             k::__NR_clone => {
                 note_clone(a as u32);

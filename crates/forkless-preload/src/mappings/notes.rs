@@ -41,7 +41,7 @@ pub(super) fn is_incomplete() -> bool {
 /// Notes all of `start..end`.
 pub(super) fn add(start: usize, end: usize) {
     // Without an owner a copy could not tell that the lock is not held.
-    let has_owner = memory_owner::name_owner();
+    let has_owner = memory_owner::claim();
     locked(|table| {
         if !has_owner || !table.add(start, end) {
             NOTES.give_up();
