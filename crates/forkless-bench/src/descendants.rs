@@ -15,7 +15,8 @@ pub fn adopt() {
     // SAFETY: affects which process adopts this one's orphaned descendants.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     // A parent that ignored SIGCHLD would have the kernel reap, and the status of a program would
-    // be lost. SAFETY: the default action, which is to do nothing; no handler.
+    // be lost.
+    // SAFETY: the default action, which is to do nothing; no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 

@@ -145,7 +145,8 @@ impl KeptProgram {
         // SAFETY: as before.
         unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
         // After the start of the program, which would inherit it. A child that has ended before is
-        // found by the first look. SAFETY: the set is initialised; the old one is not asked for.
+        // found by the first look.
+        // SAFETY: the set is initialised; the old one is not asked for.
         unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         // SAFETY: a new descriptor for an initialised set.
         let signals = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };

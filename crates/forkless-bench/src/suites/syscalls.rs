@@ -289,7 +289,8 @@ impl Fixture {
             ("clock_thread_cpu", _) => cheap(|| read_clock(libc::CLOCK_THREAD_CPUTIME_ID)),
             ("umask", _) => {
                 // Reading it is not possible without setting it; it is set to what it is from then
-                // on. SAFETY: umask cannot fail.
+                // on.
+                // SAFETY: umask cannot fail.
                 let mask = unsafe { libc::umask(0o077) };
                 // SAFETY: as above.
                 unsafe { libc::umask(mask) };

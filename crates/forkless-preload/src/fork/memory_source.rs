@@ -224,7 +224,8 @@ fn start_memory_server(slot: &'static ThreadSlot) -> OrPlain<Source> {
     let lent = lend();
     let stack = slot.attending_stack();
     // Exit signal 0: no process is told of the memory server's end. Descriptors are shared, so it
-    // holds none open that the program closes. SAFETY: the stack is the slot's, which no other
+    // holds none open that the program closes.
+    // SAFETY: the stack is the slot's, which no other
     // living memory server uses. `memory_server` writes nothing but the shared pages.
     let made = unsafe {
         clone::clone(

@@ -780,8 +780,8 @@ mod syscall_function {
         fork::with_own_sigsys(|| real(nr, signal, new, old, size))
     }
 
-    /// Notes a call that makes a process or thread. Returns whether [`forks`] is to make it: a child
-    /// with a stack of its own could not return from there.
+    /// Notes a call that makes a process or thread. Returns whether [`forks`] is to make it: a
+    /// child with a stack of its own could not return from there.
     extern "C" fn noted_fork(nr: usize, a: usize, b: usize) -> bool {
         match nr as u32 {
             k::__NR_clone => {

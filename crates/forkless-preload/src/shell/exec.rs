@@ -158,11 +158,13 @@ pub(crate) fn note_file_action() {
 
 static ACTIONS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the program has the name of a shell. Nearly none has.
+/// Whether the program has the name of a shell. Nearly none has. Below valgrind none counts: it
+/// prints a line for the question whether memory can be read.
 fn is_named_sh(program: Program) -> bool {
     let (Program::Path(path) | Program::Name(path)) = program;
     // SAFETY: readable, or a speculative child's.
     !path.is_null()
+        && !rt::is_translated()
         && (speculation::speculating() || is_string(path))
         && ends_with_sh(unsafe { CStr::from_ptr(path) })
 }
@@ -250,7 +252,7 @@ fn are_strings(vector: *const *const c_char) -> bool {
 /// shell, or the shell would act with other rights. `None`: it calls another program.
 fn allowed(called: &Called<'_>, is_shell: impl FnOnce(&launch::Stat) -> bool) -> Option<bool> {
     // First, for a filter may kill for the calls that follow.
-    if rt::is_translated() || filters::are_in_force_or_traced() || others_execute() {
+    if filters::are_in_force_or_traced() || others_execute() {
         return Some(false);
     }
     if !called.is_searched_for {

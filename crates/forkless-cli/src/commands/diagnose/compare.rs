@@ -465,7 +465,7 @@ fn print(args: &Args, reports: [&Report; 2], comparison: &Comparison) -> String 
             "{name}  {}: {:.1} s, {}{}",
             path.display(),
             report.window_ns / 1e9,
-            super::text::creations(report.totals.creations),
+            super::creations(report.totals.creations),
             report.command.as_ref().map(|command| format!(", of {command}")).unwrap_or_default()
         ));
     }

@@ -89,7 +89,7 @@ fn finish(watch: &Watch, reason: EndReason, log: &Log<'_>) -> anyhow::Result<()>
         if log.filter.wants_all() { String::new() } else { format!(", {} lines printed", log.printed) };
     crate::terminal::complain!(
         "{}{printed}, {} lost, {} threads{why}",
-        super::text::creations(totals.creations),
+        creations(totals.creations),
         totals.lost_ring + totals.lost_live,
         totals.threads.unwrap_or(0)
     );
@@ -174,6 +174,11 @@ pub(in crate::commands) fn bytes(bytes: u64) -> String {
         1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
         _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
     }
+}
+
+/// A number of process creations.
+pub(super) fn creations(count: u64) -> String {
+    format!("{count} process creation{}", if count == 1 { "" } else { "s" })
 }
 
 pub(in crate::commands) fn duration(ns: u64) -> String {

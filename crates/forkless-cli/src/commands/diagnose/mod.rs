@@ -15,6 +15,7 @@ mod remedy;
 mod serve;
 mod text;
 
+use log::creations;
 pub(super) use log::{bytes, duration, duration_ns};
 
 use std::ffi::OsString;

@@ -67,11 +67,6 @@ fn print_report(
     Ok(())
 }
 
-/// A number of process creations.
-pub(super) fn creations(count: u64) -> String {
-    format!("{count} process creation{}", if count == 1 { "" } else { "s" })
-}
-
 /// What was watched, and what was counted: what the tier does not count is left out.
 pub(super) fn counts(report: &DiagnosisReport) -> String {
     let c = report.creations;
@@ -84,7 +79,7 @@ pub(super) fn counts(report: &DiagnosisReport) -> String {
     format!(
         "{window} watched by {}: {} ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
         report.tier,
-        creations(report.totals.creations),
+        super::creations(report.totals.creations),
         c.full_fork_then_exec,
         c.full_fork_alone,
         c.shared_memory,
