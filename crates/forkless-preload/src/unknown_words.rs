@@ -17,7 +17,7 @@ use crate::complaint;
 #[inline(never)]
 pub(crate) unsafe fn complain(entry: *mut c_char, quiet: bool) {
     let mut line = Line { text: [0; 256], len: 0 };
-    line.put(b"forkless: FORKLESS_OPTIONS: unknown words, passed by:");
+    line.put(b"forkless: FORKLESS_OPTIONS: unknown words, ignored:");
     // SAFETY: the caller's.
     let len = unsafe { CStr::from_ptr(entry) }.count_bytes();
     // SAFETY: the whole string, which is ours alone.

@@ -30,7 +30,7 @@ pub use words::{LONGEST_LIMIT_MS, size, words};
 pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";
 
 /// The [`Options`] of programs that no launcher has started, in words for people: those of
-/// `forkless run`'s flags. Where [`OPTIONS_VARIABLE`] is set, this one is passed by.
+/// `forkless run`'s flags. Where [`OPTIONS_VARIABLE`] is set, this one is ignored.
 pub const WORDS_VARIABLE: &str = "FORKLESS_OPTIONS";
 
 /// The off switch: any of `off`, `0`, `no`, `false`, in capitals or not, leaves every program of

@@ -282,7 +282,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// `TRAITS:DEVICE:INODE`, all three numbers. What follows them is passed by.
+/// `TRAITS:DEVICE:INODE`, all three numbers. What follows them is ignored.
 fn known(value: &[u8]) -> Option<KnownShell> {
     let mut parts = value.split(|byte| *byte == b':');
     let mut number = || decimal(parts.next()?);

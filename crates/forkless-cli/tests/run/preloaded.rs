@@ -125,7 +125,7 @@ fn an_unknown_word_is_one_line_and_the_program_runs() {
     ] {
         let variables = [preload(&LIBRARY), format!("FORKLESS_OPTIONS={words}")];
         let (status, out, err) = observe(&mut with(&variables, Path::new("/bin/sh"), &["-c", script]));
-        assert_eq!(err, format!("forkless: FORKLESS_OPTIONS: unknown words, passed by: {said}\n"));
+        assert_eq!(err, format!("forkless: FORKLESS_OPTIONS: unknown words, ignored: {said}\n"));
         assert_eq!(status, Some(4), "{words:?}");
         // Programs of the tree find the words that are known, at their places.
         let value = out.trim_end().strip_prefix("FORKLESS_OPTIONS=").expect("one variable");
