@@ -275,6 +275,18 @@ fn rows_of_both<'r>(
     })
 }
 
+/// The rows of the first side that have no partner on the second, estimates left out: no comparison
+/// shows them.
+#[must_use]
+pub fn lacking<'r>(a: &'r Side<'_>, b: &Side<'_>) -> Vec<(&'r Suite, &'r Row)> {
+    let has_partner = |suite: &Suite, first: &Row| {
+        let others = b.results.suites.iter().filter(|other| other.name == suite.name);
+        others.flat_map(|other| &other.rows).any(|row| is_partner(first, row, b, None))
+    };
+    let rows = a.results.suites.iter().flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
+    rows.filter(|(suite, row)| !row.estimate && selected(row, a) && !has_partner(suite, row)).collect()
+}
+
 fn selected(row: &Row, side: &Side<'_>) -> bool {
     side.method.is_none_or(|method| row.method == method)
 }

@@ -1,6 +1,7 @@
 //! The results of a run, typed, and their JSON form. Every file names the schema
 //! (`forkless.bench/1`), which `docs/` describes.
 
+use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -47,11 +48,66 @@ impl Results {
         }
     }
 
+    /// Reads what [`to_json`](Results::to_json) wrote, here or in another build.
+    ///
+    /// # Errors
+    /// Where the text is something else, or what no measurement writes.
+    pub fn from_json(text: &[u8]) -> Result<Results, NoResults> {
+        /// All that is read of another schema, which may lack or add anything else.
+        #[derive(Deserialize)]
+        struct Head {
+            schema: String,
+        }
+        let other = |error: serde_json::Error| NoResults::Other(error.to_string());
+        let Head { schema } = serde_json::from_slice(text).map_err(other)?;
+        if schema != SCHEMA {
+            return Err(NoResults::Schema(schema));
+        }
+        let results: Results = serde_json::from_slice(text).map_err(other)?;
+        for suite in &results.suites {
+            for row in &suite.rows {
+                if let Some(fault) = row.contradiction() {
+                    let row = format!("{} {} {}", suite.name, row.method, row.metric);
+                    return Err(NoResults::Contradiction { row, fault });
+                }
+            }
+        }
+        Ok(results)
+    }
+
     /// The results as one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Serialising plain structures, strings and numbers into a string cannot fail.
         serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Why a text is no results: the end of a sentence that begins with its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoResults {
+    /// No JSON, or of another shape.
+    Other(String),
+    /// Results of another schema.
+    Schema(String),
+    /// A row that no measurement writes, and its fault.
+    Contradiction {
+        /// Suite, method and metric.
+        row: String,
+        /// What is wrong in it.
+        fault: String,
+    },
+}
+
+impl fmt::Display for NoResults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoResults::Other(why) => write!(f, "is not a saved result: {why}"),
+            NoResults::Schema(schema) => write!(f, "has the schema {schema:?}, not {SCHEMA:?}"),
+            NoResults::Contradiction { row, fault } => {
+                write!(f, "contradicts itself: of {row}, {fault}; measure again")
+            }
+        }
     }
 }
 
@@ -191,6 +247,30 @@ impl Row {
     #[must_use]
     pub fn grouped(&self) -> Samples {
         Samples { values: self.samples.clone(), rounds: self.per_round.clone() }
+    }
+
+    /// What no measurement writes: a comparison would judge such a row wrongly, or pass it by. Of a
+    /// row that a person has changed, the samples and the median differ.
+    fn contradiction(&self) -> Option<String> {
+        /// Samples are rounded to six digits after the median was taken.
+        const ROUNDING: f64 = 1e-4;
+        let sum = |counts: &[u32]| counts.iter().map(|&count| count as usize).sum::<usize>();
+        let median = self.summary.median;
+        let of_samples = crate::stats::median(&self.samples);
+        if self.samples.is_empty() {
+            Some("there is no sample".to_owned())
+        } else if let Some(sample) = self.samples.iter().find(|sample| !sample.is_finite() || **sample < 0.0)
+        {
+            Some(format!("a sample is {sample:?}"))
+        } else if sum(&self.per_round) != self.samples.len() {
+            Some(format!("the rounds have {} samples, not {}", sum(&self.per_round), self.samples.len()))
+        } else if !self.restarts.is_empty() && sum(&self.restarts) != self.per_round.len() {
+            Some(format!("the restarts have {} rounds, not {}", sum(&self.restarts), self.per_round.len()))
+        } else if (median - of_samples).abs() > ROUNDING * of_samples {
+            Some(format!("the median is {median:?}, and that of the samples {of_samples:?}"))
+        } else {
+            None
+        }
     }
 
     /// The parameter of this name, if it is a number.
@@ -345,6 +425,37 @@ pub(crate) mod tests {
         assert!((ratio.value - 3.0).abs() < 1e-9);
         assert!(ratio.ci95[0] <= 3.0 + 1e-9 && 3.0 <= ratio.ci95[1] + 1e-9);
         assert!(rows[1].ci95[0] <= rows[1].summary.median && rows[1].summary.median <= rows[1].ci95[1]);
+    }
+
+    #[test]
+    fn a_row_that_no_measurement_gave_is_told_by_its_fault() {
+        let mut results = Results::begin();
+        results.suites.push(Suite {
+            name: "spawn".into(),
+            rows: rows(vec![series("forkless", 1.0)], None, 1),
+            ..Suite::default()
+        });
+        let read = |change: &dyn Fn(&mut Row)| {
+            let mut results = results.clone();
+            change(&mut results.suites[0].rows[0]);
+            Results::from_json(results.to_json().as_bytes())
+        };
+        assert_eq!(read(&|_| {}).unwrap(), results);
+        let faults: [(&dyn Fn(&mut Row), &str); 6] = [
+            (&|row| row.samples.clear(), "there is no sample"),
+            (&|row| row.samples[3] = -1.0, "a sample is -1.0"),
+            (&|row| row.per_round[0] = 2, "the rounds have 61 samples, not 60"),
+            (&|row| row.restarts = vec![59], "the restarts have 59 rounds, not 60"),
+            (&|row| row.summary.median *= 3.0, "the median is 39.0, and that of the samples 13.0"),
+            (&|row| row.samples.fill(0.0), "the median is 13.0, and that of the samples 0.0"),
+        ];
+        for (change, fault) in faults {
+            let error = read(change).unwrap_err();
+            let row = "spawn forkless wall".to_owned();
+            assert_eq!(error, NoResults::Contradiction { row, fault: fault.to_owned() });
+        }
+        let error = Results::from_json(br#"{"schema": "forkless.bench/9"}"#).unwrap_err();
+        assert_eq!(error, NoResults::Schema("forkless.bench/9".into()));
     }
 
     #[test]

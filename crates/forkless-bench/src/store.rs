@@ -92,23 +92,13 @@ impl Store {
         const MOST: u64 = 256 << 20;
         let cannot =
             |why: &dyn std::fmt::Display| Error::Spec(format!("cannot read {}: {why}", path.display()));
-        let mut text = String::new();
+        let mut text = Vec::new();
         let file = fs::File::open(path).map_err(|error| cannot(&error))?;
-        file.take(MOST + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
+        file.take(MOST + 1).read_to_end(&mut text).map_err(|error| cannot(&error))?;
         if text.len() as u64 > MOST {
             return Err(cannot(&"it is longer than 256 MiB, and no saved result is"));
         }
-        let results: Results = serde_json::from_str(&text)
-            .map_err(|error| Error::Spec(format!("{} is not a saved result: {error}", path.display())))?;
-        if results.schema != crate::results::SCHEMA {
-            return Err(Error::Spec(format!(
-                "{} has the schema {:?}, not {:?}",
-                path.display(),
-                results.schema,
-                crate::results::SCHEMA
-            )));
-        }
-        Ok(results)
+        Results::from_json(&text).map_err(|fault| Error::Spec(format!("{} {fault}", path.display())))
     }
 
     fn find(&self, name: &str) -> Result<PathBuf, Error> {

@@ -38,6 +38,7 @@ impl Scratch {
         assert!(once.status.success(), "{}", text(&once.stderr));
         let mut value: serde_json::Value = serde_json::from_slice(&once.stdout).unwrap();
         for row in value["suites"][0]["rows"].as_array_mut().unwrap() {
+            row["median"] = (row["median"].as_f64().unwrap() * factor).into();
             for sample in row["samples"].as_array_mut().unwrap() {
                 *sample = (sample.as_f64().unwrap() * factor).into();
             }
@@ -143,6 +144,16 @@ fn another_versions_answers_are_told_from_results() {
     let scratch = Scratch::new("against-version");
     for (body, code, needle) in [
         ("echo '{\"schema\": \"forkless.bench/2\", \"suites\": 7}'", 2, "of schema forkless.bench/2"),
+        (
+            "\"$FORKLESS\" \"$@\" | sed 's|forkless.bench/1|forkless.bench/9|'",
+            2,
+            "writes results of schema forkless.bench/9",
+        ),
+        (
+            "\"$FORKLESS\" \"$@\" | sed 's|\"samples\":.[0-9]|\"samples\":[-9|'",
+            1,
+            "restart 1 of 10: its result contradicts itself: of spawn vfork_exec",
+        ),
         ("echo 'wall 17'", 1, "restart 1 of 10: its output is no result"),
         ("echo 'error: unexpected argument --json' >&2; exit 2", 2, "unexpected argument --json"),
         ("echo 'forkless: 9G is not safe' >&2; exit 3", 3, "9G is not safe"),
@@ -251,4 +262,24 @@ fn a_build_that_prints_without_end_is_ended() {
     let output = scratch.run(&scratch.script("exec yes"), &[]);
     let errors = text(&output.stderr);
     assert!(output.status.code() == Some(1) && errors.contains("printed more than 256 MiB"), "{errors}");
+}
+
+#[test]
+fn a_figure_that_a_build_does_not_give_is_named_and_fails_the_gate_unless_it_is_new() {
+    let scratch = Scratch::new("against-lost");
+    let gate = |change: &str| {
+        let other = scratch.script(&format!("{LISTS}\n\"$FORKLESS\" \"$@\" | sed '{change}'"));
+        scratch.run(&other, &["--restarts", "10", "--fail-on-regression", "1000"])
+    };
+    // The other build names the method, and gives no figure of it.
+    let output = gate("s|\"method\":\"posix_spawn\"|\"method\":\"gone\"|g");
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(said.contains("  gave no figure, or too few, of posix_spawn"), "{said}");
+    // Its first row is of other descriptors than this build's: neither is judged.
+    let output = gate("s|\"fds\":0|\"fds\":1|");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("not judged, because only "), "{errors}");
+    assert!(errors.lines().count() == 1 && errors.contains(": vfork_exec; "), "{errors}");
 }

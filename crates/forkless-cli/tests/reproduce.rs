@@ -317,3 +317,61 @@ fn the_snapshot_experiment_measures_a_real_redis_and_leaves_no_server_behind() {
         None => assert!(figure("uniform.copied").is_some_and(|ratio| ratio < 4.0), "{experiment}"),
     }
 }
+
+/// The ledger of a machine that is kept in the guide.
+fn ledger() -> Value {
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction");
+    let mut files = fs::read_dir(kept).unwrap().map(|entry| entry.unwrap().path());
+    let whole = files.find_map(|path| {
+        let value: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+        (value["experiments"].as_array()?.len() > 1).then_some(value)
+    });
+    whole.expect("a ledger of several experiments is kept")
+}
+
+fn write(scratch: &Scratch, name: &str, value: &Value) {
+    fs::write(scratch.0.join(name), value.to_string()).unwrap();
+}
+
+#[test]
+fn an_expected_verdict_is_the_one_that_was_written() {
+    let scratch = Scratch::new("gates-expect");
+    let whole = ledger();
+    write(&scratch, "whole.json", &whole);
+    let expect = |with: &str, expected: &str| {
+        let output = scratch
+            .command(&["--no-run", "--short", "--with", with, "--expect", expected])
+            .current_dir(&scratch.0)
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(expect("whole.json", "whole.json"), (Some(0), String::new()));
+    let claims = whole["experiments"][0]["claims"].as_array().unwrap();
+    let (index, claim) =
+        claims.iter().enumerate().find(|(_, claim)| claim["verdict"] == "holds").expect("a claim holds");
+    let mut other = whole.clone();
+    other["experiments"][0]["claims"][index]["verdict"] = "differs".into();
+    write(&scratch, "other.json", &other);
+    let said = format!("forkless: {}: holds, was: differs\n", claim["id"].as_str().unwrap());
+    assert_eq!(expect("whole.json", "other.json"), (Some(1), said));
+}
+
+#[test]
+fn nothing_in_common_with_what_is_expected_is_refused() {
+    let scratch = Scratch::new("gates-common");
+    let whole = ledger();
+    let experiments = whole["experiments"].as_array().unwrap();
+    for (name, at) in [("first.json", 0), ("second.json", 1)] {
+        let mut one = whole.clone();
+        one["experiments"] = serde_json::json!([experiments[at]]);
+        write(&scratch, name, &one);
+    }
+    let line = ["--no-run", "--with", "first.json", "--expect", "second.json"];
+    let output = scratch.command(&line).current_dir(&scratch.0).output().unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let (one, other) = (experiments[0]["id"].as_str().unwrap(), experiments[1]["id"].as_str().unwrap());
+    let said = format!("no verdict of {one} in it, so nothing would be compared; it has: {other}");
+    assert!(errors.contains(&said) && errors.lines().count() == 1, "{errors}");
+}

@@ -41,7 +41,6 @@ impl Style {
     }
 
     fn ratio(self, row: &Row) -> String {
-        let three = |value: f64| format!("{value:.3}");
         row.ratio.as_ref().map_or_else(String::new, |ratio| self.cell(ratio.value, ratio.ci95, three))
     }
 }
@@ -227,8 +226,8 @@ impl Grid {
                 let [low, high] = change.ci95;
                 line.extend([
                     number(change.b),
-                    if change.ratio.is_finite() { format!("{:.3}", change.ratio) } else { String::new() },
-                    if low < high { format!("[{low:.3}, {high:.3}]") } else { String::new() },
+                    if change.ratio.is_finite() { three(change.ratio) } else { String::new() },
+                    if low < high { format!("[{}, {}]", three(low), three(high)) } else { String::new() },
                     change.verdict.words().to_owned(),
                 ]);
             }
@@ -321,7 +320,7 @@ impl Grid {
                 fit.metric.clone(),
                 Style::Bounds.cell(fit.constant_us, fit.constant_us_ci95, number),
                 // Half an interval in percent says nothing of a figure that is about zero.
-                Style::Bounds.cell(fit.per_gib_ms, fit.per_gib_ms_ci95, |value| format!("{value:.3}")),
+                Style::Bounds.cell(fit.per_gib_ms, fit.per_gib_ms_ci95, three),
                 format!("{:.4}", fit.r2),
             ]
         };
@@ -365,13 +364,21 @@ pub(crate) fn size(bytes: u64) -> String {
     bytes.to_string()
 }
 
+/// From here on a figure would be wider than its column.
+const TOO_LONG: f64 = 1e12;
+
+/// A figure with three digits behind the point.
+fn three(value: f64) -> String {
+    if value.abs() < TOO_LONG { format!("{value:.3}") } else { format!("{value:.1e}") }
+}
+
 /// Three or four significant digits: what the intervals leave standing.
 #[must_use]
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
         "0".to_owned()
-    } else if magnitude < 0.001 {
+    } else if !(0.001..TOO_LONG).contains(&magnitude) {
         format!("{value:.1e}")
     } else if magnitude < 1.0 {
         format!("{value:.3}")
@@ -486,5 +493,6 @@ mod tests {
         assert_eq!(number(0.1234), "0.123");
         assert_eq!(number(0.000_321), "3.2e-4");
         assert_eq!(number(123_456.7), "123457");
+        assert_eq!((number(-1e300), three(1e300)), ("-1.0e300".to_owned(), "1.0e300".to_owned()));
     }
 }

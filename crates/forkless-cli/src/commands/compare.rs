@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use forkless_bench::compare::{By, Change, Side, compare, is_of_another_world};
+use forkless_bench::compare::{By, Change, Difference, Side, compare, is_of_another_world, lacking};
 use forkless_bench::error::Error;
 use forkless_bench::figure;
 use forkless_bench::html;
 use forkless_bench::render;
-use forkless_bench::results::{Results, Row};
+use forkless_bench::results::{Results, Row, Suite};
 use forkless_bench::store::Store;
 use forkless_lab::SUITES;
 
@@ -23,7 +23,7 @@ use crate::terminal;
 #[command(
     after_help = "Examples:\n  forkless compare latest~1 latest --fail-on-regression 10\n  forkless compare run.json#vfork_exec \
     run.json#forkless\n  forkless compare latest published\n\nExit codes: 0 no regression beyond the limit, or none was set; 1 a \
-    regression; 2 usage."
+    regression, or a figure of the first result that cannot be judged; 2 usage."
 )]
 pub(crate) struct Args {
     /// Results: a file, the beginning of a saved name, latest, latest~1, published or
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<OsString>,
     /// Exit with 1 if a figure is shown to be worse, and a change of this many percent is not ruled
-    /// out. Two runs of different times show a slowdown of some 20 %. `forkless bench spawn
+    /// out; also if a figure of the first result cannot be judged. Two runs of different times show a slowdown of some 20 %. `forkless bench spawn
     /// --against COMMAND` shows 10 %.
     #[arg(long, value_name = "PERCENT", value_parser = args::percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
@@ -150,13 +150,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         (false, true) => By::Clock,
         (false, false) => By::Ratios,
     };
+    if args.fail_on_regression.is_some() {
+        judgeable(&sides)?;
+    }
+    let is_wanted = |metric: &String| args.metric.is_empty() || args.metric.contains(metric);
     let mut all: Vec<Vec<Change>> = Vec::new();
+    let mut gone: Vec<Vec<String>> = Vec::new();
     for (name, results, method) in others {
         let first = Side { results: base, method: base_method.as_deref() };
         let second = Side { results, method: method.as_deref() };
+        let without =
+            lacking(&first, &second).into_iter().filter(|(_, row)| !relative && is_wanted(&row.metric));
+        gone.push(by_method(without));
         let mut changes = compare(&first, &second, by, args.seed, SUITES);
         let metrics = names(changes.iter().map(|change| change.metric.as_str()));
-        changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
+        changes.retain(|change| is_wanted(&change.metric));
         if changes.is_empty() && !metrics.is_empty() {
             return Err(Usage(format!(
                 "{base_name} and {name} have no metric {} in common; there are: {metrics}",
@@ -184,24 +192,82 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
         terminal::print_bytes((lines?.join("\n") + "\n").as_bytes())?;
     } else {
-        print(args, &sides, &all)?;
+        print(args, &sides, &all, &gone)?;
     }
-    let mut regressions = Vec::new();
-    if let Some(percent) = args.fail_on_regression {
-        for (changes, (name, ..)) in all.iter().zip(others) {
-            let worse = changes.iter().filter(|change| change.is_regression(percent));
-            regressions.extend(worse.map(|change| format!("{} {} in {name}", change.method, change.metric)));
+    let names: Vec<&str> = others.iter().map(|(name, ..)| name.as_str()).collect();
+    // A table has it among its remarks.
+    if args.json || args.fail_on_regression.is_some() {
+        for (gone, name) in gone.iter().zip(&names).filter(|(gone, _)| !gone.is_empty()) {
+            crate::terminal::complain!(
+                "forkless: {name} lacks figures of {base_name}: {}; measure them again, or choose by #METHOD or --metric",
+                gone.join(", ")
+            );
         }
     }
-    if regressions.is_empty() {
-        return Ok(Exit::Fine);
+    let Some(percent) = args.fail_on_regression else { return Ok(Exit::Fine) };
+    let is_judged = judged(&all, &names, percent);
+    Ok(if is_judged && gone.iter().all(Vec::is_empty) { Exit::Fine } else { Exit::Finding })
+}
+
+/// Fails where one side has no figures that a verdict could rest on.
+fn judgeable(sides: &[(String, Results, Option<String>)]) -> anyhow::Result<()> {
+    let Some((name, results, _)) = sides.iter().find(|(_, results, _)| is_of_another_world(results)) else {
+        return Ok(());
+    };
+    let whose = if results.machine.emulator.is_some() { "of an emulator" } else { "of another machine" };
+    Err(Usage(format!(
+        "--fail-on-regression would judge nothing: the figures of {name} are {whose}, and get no verdict; leave \
+         the flag out"
+    ))
+    .into())
+}
+
+/// Whether every figure got a verdict and none is worse, with a line for each kind of the others.
+fn judged(all: &[Vec<Change>], names: &[&str], percent: f64) -> bool {
+    let of = |is: &dyn Fn(&Change) -> bool| {
+        let named = all.iter().zip(names).flat_map(|(changes, name)| {
+            let found = changes.iter().filter(|change| is(change));
+            found.map(move |change| format!("{} {} in {name}", change.method, change.metric))
+        });
+        named.collect::<Vec<_>>()
+    };
+    let worse = of(&|change| change.is_regression(percent));
+    if !worse.is_empty() {
+        crate::terminal::complain!("forkless: worse, and {percent} % is not ruled out: {}", worse.join(", "));
     }
-    crate::terminal::complain!(
-        "forkless: worse, and {} % is not ruled out: {}",
-        args.fail_on_regression.unwrap_or(0.0),
-        regressions.join(", ")
-    );
-    Ok(Exit::Finding)
+    let is_zero = |change: &Change| change.a == 0.0 || change.b == 0.0;
+    let no_ratio = of(&|change| change.verdict == Difference::None && is_zero(change));
+    if !no_ratio.is_empty() {
+        crate::terminal::complain!(
+            "forkless: not judged, because one side is 0: {}; choose others by #METHOD or --metric",
+            no_ratio.join(", ")
+        );
+    }
+    let too_few = of(&|change| change.verdict == Difference::None && !is_zero(change));
+    if !too_few.is_empty() {
+        crate::terminal::complain!(
+            "forkless: not judged, because there are too few rounds: {}; measure with more --runs or --time",
+            too_few.join(", ")
+        );
+    }
+    worse.is_empty() && no_ratio.is_empty() && too_few.is_empty()
+}
+
+/// Rows for a sentence, each method with its metrics.
+fn by_method<'r>(rows: impl Iterator<Item = (&'r Suite, &'r Row)>) -> Vec<String> {
+    let mut methods: Vec<(&str, BTreeSet<&str>)> = Vec::new();
+    for (_, row) in rows {
+        match methods.iter_mut().find(|(method, _)| *method == row.method) {
+            Some((_, metrics)) => {
+                metrics.insert(&row.metric);
+            }
+            None => methods.push((&row.method, BTreeSet::from([row.metric.as_str()]))),
+        }
+    }
+    let words = methods.into_iter().map(|(method, metrics)| {
+        format!("{method} ({})", metrics.into_iter().collect::<Vec<_>>().join(", "))
+    });
+    words.collect()
 }
 
 /// The notes of a noisy machine: a difference to another result may be no more than that noise.
@@ -216,6 +282,7 @@ fn print(
     args: &Args,
     sides: &[(String, Results, Option<String>)],
     all: &[Vec<Change>],
+    gone: &[Vec<String>],
 ) -> anyhow::Result<()> {
     let mut text = String::new();
     let width = (!args.markdown).then(terminal::width);
@@ -226,6 +293,9 @@ fn print(
         let system = format!("{} {}{emulator}", machine.os, machine.kernel);
         // Different ways side by side in one result are each said.
         let mut remarks: Vec<&str> = Vec::new();
+        let lacks = index.checked_sub(1).and_then(|index| gone.get(index)).filter(|gone| !gone.is_empty());
+        let lacks = lacks.map(|gone| format!("lacks figures of A: {}", gone.join(", ")));
+        remarks.extend(lacks.as_deref());
         for change in index.checked_sub(1).and_then(|index| all.get(index)).into_iter().flatten() {
             if !remarks.contains(&change.comparison.about()) {
                 remarks.push(change.comparison.about());

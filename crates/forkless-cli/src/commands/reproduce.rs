@@ -3,7 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, ReproduceOptions, page, text};
+use forkless_bench::error::Error;
+use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, Judged, ReproduceOptions, page, text};
 
 use super::bench::{Output, Progress, from_library, guard, may_install};
 use crate::args;
@@ -14,7 +15,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 the experiments were run, with any verdicts (`not run here`, too); 1 a verdict differs from \
---expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
+--expect or is missing, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
 As root, missing programs (Ruby for E1, Apache for E3, redis for E6, strace) are installed from Debian; FORKLESS_NO_INSTALL=1 forbids it.")]
 pub(crate) struct Args {
     /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4
@@ -37,7 +38,8 @@ pub(crate) struct Args {
     /// Run nothing: show the results of --with, with new verdicts.
     #[arg(long, requires = "with", conflicts_with_all = ["experiments", "quick", "memory"])]
     no_run: bool,
-    /// Fail (exit code 1) if a claim's verdict differs from this earlier result (JSON).
+    /// Fail (exit code 1) if a claim's verdict differs from this earlier result (JSON), or is
+    /// missing. Experiments that are not run here are not compared.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
     /// Print only a short ledger.
@@ -58,8 +60,9 @@ pub(crate) struct Args {
 
 /// Runs the experiments and prints the ledger.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    let earlier = args.with.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let expected = args.expect.as_deref().map(read).transpose()?;
+    let read_anew = |path: &PathBuf| read(path, Article::from_json);
+    let earlier = args.with.iter().map(read_anew).collect::<anyhow::Result<Vec<_>>>()?;
+    let expected = args.expect.as_deref().map(|path| read(path, Article::as_written)).transpose()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
     let outputs = [open(&args.json)?, open(&args.markdown)?, open(&args.html)?];
     let to_stdout = outputs.iter().filter(|output| matches!(output, Some(Output::Stdout))).count();
@@ -73,7 +76,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     for experiment in earlier.into_iter().flat_map(|article| article.experiments) {
         article.put(experiment);
     }
-    measure(args, &mut article)?;
+    let wanted = wanted(args, &article);
+    let mut shown = wanted.clone();
+    shown.extend(article.experiments.iter().map(|experiment| experiment.id));
+    if let (Some(expected), Some(path)) = (&expected, &args.expect) {
+        comparable(expected, path, &shown)?;
+    }
+    measure(args, &wanted, &mut article)?;
 
     let [json, markdown, html] = outputs;
     if let Some(output) = json {
@@ -91,13 +100,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         terminal::print(&text)?;
     }
     Ok(match expected {
-        Some(expected) if changed(&expected, &article) => Exit::Finding,
+        Some(expected) if changed(&expected, &article, &shown) => Exit::Finding,
         _ => Exit::Fine,
     })
 }
 
-/// Runs the named experiments; without names, every experiment that `--with` has not brought.
-fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
+/// The named experiments; without names, every experiment that `--with` has not brought.
+fn wanted(args: &Args, article: &Article) -> Vec<Id> {
     let known = |id: &Id| article.experiments.iter().any(|experiment| experiment.id == *id);
     let mut wanted: Vec<Id> = match args.experiments.as_slice() {
         [] if args.no_run => Vec::new(),
@@ -106,6 +115,33 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
     };
     wanted.sort_unstable();
     wanted.dedup();
+    wanted
+}
+
+/// Fails where `--expect` has none of the experiments: nothing would be compared.
+fn comparable(expected: &Article, path: &Path, shown: &[Id]) -> anyhow::Result<()> {
+    if expected.claims().any(|claim| shown.iter().any(|id| is_of(claim, *id))) {
+        return Ok(());
+    }
+    let there: Vec<String> =
+        expected.experiments.iter().map(|experiment| experiment.id.to_string()).collect();
+    let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+    let shown: Vec<String> = shown.iter().map(ToString::to_string).collect();
+    Err(Usage(format!(
+        "--expect {}: no verdict of {} in it, so nothing would be compared; it has: {there}",
+        path.display(),
+        shown.join(", ")
+    ))
+    .into())
+}
+
+/// Whether a claim is one of this experiment: `4.3` of E4.
+fn is_of(claim: &Judged, id: Id) -> bool {
+    claim.id.split('.').next() == id.to_string().strip_prefix('E')
+}
+
+/// Runs the wanted experiments.
+fn measure(args: &Args, wanted: &[Id], article: &mut Article) -> anyhow::Result<()> {
     let options = ReproduceOptions {
         quick: args.quick,
         seed: args.seed,
@@ -115,7 +151,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         memory: args.memory,
     };
     let mut failures = Vec::new();
-    for &id in &wanted {
+    for &id in wanted {
         // A guard for each: what one experiment changed is undone before the next one measures.
         let mut guard = guard()?;
         let mut progress = Progress::new(&id.to_string());
@@ -141,25 +177,21 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<Article> {
+fn read(path: &Path, parse: fn(&str) -> Result<Article, Error>) -> anyhow::Result<Article> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
-    let article = Article::from_json(&text);
-    article.map_err(|error| Usage(format!("{} is {error}", path.display())).into())
+    parse(&text).map_err(|error| Usage(format!("{} is {error}", path.display())).into())
 }
 
-/// Names every claim whose verdict is another than expected, on standard error.
-fn changed(expected: &Article, article: &Article) -> bool {
+/// Names every expected claim whose verdict is another now, or which has none, on standard error.
+fn changed(expected: &Article, article: &Article, shown: &[Id]) -> bool {
     let mut any = false;
-    for claim in article.claims() {
-        let before = expected.claims().find(|other| other.id == claim.id);
-        if let Some(before) = before.filter(|before| before.verdict != claim.verdict) {
-            crate::terminal::complain!(
-                "forkless: {}: {}, was: {}",
-                claim.id,
-                claim.verdict.words(),
-                before.verdict.words()
-            );
+    for before in expected.claims().filter(|claim| shown.iter().any(|id| is_of(claim, *id))) {
+        let now = article.claims().find(|claim| claim.id == before.id).map(|claim| claim.verdict);
+        if now != Some(before.verdict) {
+            let (id, was) = (&before.id, before.verdict.words());
+            let now = now.map_or("no verdict", ClaimVerdict::words);
+            crate::terminal::complain!("forkless: {id}: {now}, was: {was}");
             any = true;
         }
     }

@@ -182,13 +182,22 @@ impl Article {
     /// # Errors
     /// [`Error::Spec`] when the text is something else.
     pub fn from_json(text: &str) -> Result<Article, Error> {
-        let mut article: Article = serde_json::from_str(text)
+        let mut article = Article::as_written(text)?;
+        for experiment in &mut article.experiments {
+            experiment.claims = ledger::judge(experiment);
+        }
+        Ok(article)
+    }
+
+    /// The same with the verdicts that it was written with: what a reader of the text saw.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] when the text is something else.
+    pub fn as_written(text: &str) -> Result<Article, Error> {
+        let article: Article = serde_json::from_str(text)
             .map_err(|error| Error::Spec(format!("not a result of forkless reproduce: {error}")))?;
         if article.schema != SCHEMA {
             return Err(Error::Spec(format!("has the schema {:?}, not {SCHEMA:?}", article.schema)));
-        }
-        for experiment in &mut article.experiments {
-            experiment.claims = ledger::judge(experiment);
         }
         Ok(article)
     }
@@ -424,6 +433,10 @@ mod tests {
         let forged = json.replace("\"verdict\":\"holds\"", "\"verdict\":\"differs\"");
         assert_ne!(forged, json);
         assert_eq!(Article::from_json(&forged).unwrap(), article);
+        // But it is the one that was read, and so expected.
+        let written = Article::as_written(&forged).unwrap();
+        let claim = written.claims().find(|claim| claim.id == "4.3").unwrap();
+        assert_eq!(claim.verdict, ClaimVerdict::Differs);
         assert!(matches!(Article::from_json("{}"), Err(Error::Spec(_))));
     }
 

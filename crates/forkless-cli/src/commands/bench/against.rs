@@ -14,7 +14,7 @@ use forkless_bench::compare::{Change, Difference, fewest_pairs, is_other_first, 
 use forkless_bench::engine::Observer;
 use forkless_bench::render;
 use forkless_bench::restarts;
-use forkless_bench::results::{Results, SCHEMA};
+use forkless_bench::results::{NoResults, Results, SCHEMA};
 use forkless_lab::SUITES;
 use serde::Serialize;
 
@@ -32,6 +32,8 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How long a restart may take beyond twenty times its share of the time: the parent's memory is
 /// written first.
 const PREPARATION: Duration = Duration::from_secs(120);
+/// The metric that is judged.
+const JUDGED: &str = "wall";
 /// The most that a build may print: results of all methods are a hundredth of that.
 const PRINTED: u64 = 256 << 20;
 
@@ -113,6 +115,7 @@ pub(super) fn run(spec: &Spec<'_>, common: &Common) -> anyhow::Result<Exit> {
     let [a, b] = measured.map(|parts| restarts::merge(parts, SUITES));
     let (a, b) = a.zip(b).context("no restart gave a result")?;
     let changes = side_by_side(&a, &b);
+    let lacks = Lacks::of([&a, &b], &methods, lacking, &changes);
     if changes.is_empty() {
         return Err(anyhow::anyhow!("{} and this build have no row of wall in common", builds[0].name));
     }
@@ -121,21 +124,68 @@ pub(super) fn run(spec: &Spec<'_>, common: &Common) -> anyhow::Result<Exit> {
         let report = Report { schema: "forkless.against/1", changes: &changes, a: &a, b: &b };
         output.write(&(serde_json::to_string(&report)? + "\n"))?;
     }
-    let says = |markdown| text(&builds, [&a, &b], &lacking, &changes, markdown);
+    let says = |markdown| text(&builds, [&a, &b], &lacks, &changes, markdown);
     if let Some(output) = outputs.markdown {
         output.write(&says(true))?;
     }
     if !is_stdout_taken {
         terminal::print(&says(false))?;
     }
-    Ok(judged(&changes, spec.limit))
+    let exit = judged(&changes, spec.limit);
+    if spec.limit.is_some() && !lacks.lost.is_empty() {
+        crate::terminal::complain!(
+            "forkless: not judged, because only {} has such figures: {}; `bench spawn` says why",
+            builds[0].name,
+            lacks.lost.join(", ")
+        );
+        return Ok(Exit::Finding);
+    }
+    Ok(exit)
+}
+
+/// The wanted methods that are not compared.
+struct Lacks<'m> {
+    /// Those that the other build does not know.
+    unknown: Vec<&'m str>,
+    /// Those of which the other build gave no figure, or fewer than this one.
+    other: Vec<&'m str>,
+    /// Those of which this build gave fewer figures, or both gave figures that cannot be ranked.
+    lost: Vec<&'m str>,
+}
+
+impl<'m> Lacks<'m> {
+    fn of(
+        [a, b]: [&Results; 2],
+        methods: &[&'m str],
+        unknown: Vec<&'m str>,
+        changes: &[Change],
+    ) -> Lacks<'m> {
+        let mut lacks = Lacks { unknown, other: Vec::new(), lost: Vec::new() };
+        for method in methods {
+            // The rows of a method, and how many restarts have each.
+            let restarts = |results: &Results| {
+                let rows = results.suites.iter().flat_map(|suite| &suite.rows);
+                let rows = rows.filter(|row| row.method == *method && row.metric == JUDGED);
+                rows.map(|row| row.restarts.len()).collect::<Vec<_>>()
+            };
+            let [a, b] = [a, b].map(restarts);
+            let judged = changes.iter().filter(|change| change.method == *method).count();
+            let sum = |counts: &[usize]| counts.iter().sum::<usize>();
+            if judged >= a.len().max(b.len()).max(1) {
+                continue;
+            }
+            let of_other = sum(&a) < sum(&b) || a.is_empty();
+            if of_other { lacks.other.push(method) } else { lacks.lost.push(method) }
+        }
+        lacks
+    }
 }
 
 /// The table under what its letters stand for.
 fn text(
     builds: &[Build; 2],
     results: [&Results; 2],
-    lacking: &[&str],
+    lacks: &Lacks<'_>,
     changes: &[Change],
     markdown: bool,
 ) -> String {
@@ -143,10 +193,18 @@ fn text(
     let width = (!markdown).then(terminal::width);
     for ((letter, build), results) in ['A', 'B'].into_iter().zip(builds).zip(results) {
         let mut remarks: Vec<String> = Vec::new();
+        let named = |what: &str, methods: &[&str]| {
+            (!methods.is_empty()).then(|| format!("{what} {}", methods.join(", ")))
+        };
         match letter {
-            'A' if !lacking.is_empty() => remarks.push(format!("has no method {}", lacking.join(", "))),
-            'A' => {}
-            _ => remarks.extend(changes.first().map(|change| change.comparison.about().to_owned())),
+            'A' => {
+                remarks.extend(named("has no method", &lacks.unknown));
+                remarks.extend(named("gave no figure, or too few, of", &lacks.other));
+            }
+            _ => remarks.extend(named("gave no figure, or too few, of", &lacks.lost)),
+        }
+        if letter == 'B' {
+            remarks.extend(changes.first().map(|change| change.comparison.about().to_owned()));
         }
         let notes =
             || results.suites.iter().flat_map(|suite| &suite.notes).filter(|note| note.starts_with("noisy:"));
@@ -214,16 +272,18 @@ impl Build {
         restart: &str,
     ) -> anyhow::Result<Results> {
         let said = self.start(arguments, patience, restart)?;
-        serde_json::from_slice::<Results>(&said).map_err(|error| {
-            let schema = serde_json::from_slice::<serde_json::Value>(&said).ok();
-            let schema = schema.and_then(|value| Some(value.get("schema")?.as_str()?.to_owned()));
-            match schema {
-                Some(schema) if schema != SCHEMA => Usage(format!(
-                    "{} writes results of schema {schema}, and this build reads {SCHEMA}: no comparison of these two",
-                    self.name
-                ))
-                .into(),
-                _ => anyhow::anyhow!("{}, {restart}: its output is no result: {error}", self.name),
+        Results::from_json(&said).map_err(|error| match error {
+            NoResults::Schema(schema) => Usage(format!(
+                "{} writes results of schema {}, and this build reads {SCHEMA}: no comparison of these two",
+                self.name,
+                printable(&schema)
+            ))
+            .into(),
+            NoResults::Other(why) => {
+                anyhow::anyhow!("{}, {restart}: its output is no result: {}", self.name, printable(&why))
+            }
+            NoResults::Contradiction { .. } => {
+                anyhow::anyhow!("{}, {restart}: its result {}", self.name, printable(&error.to_string()))
             }
         })
     }
