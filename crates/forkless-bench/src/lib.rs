@@ -10,6 +10,7 @@
 //! - [`program`], [`page_kinds`], [`memory`]: the measured child, the parent's burden, and the safe
 //!   amount of it.
 //! - [`under_run`]: a measurement in a process with the preloaded library in it.
+//! - [`plain`]: measuring without the preloaded library where it is all around.
 //! - [`trial`], [`descendants`]: a user's own command, plain and with the preloaded library in it;
 //!   and the processes that it leaves behind. Both are for Linux.
 //! - [`private_directory`]: files of a measurement's own.
@@ -38,6 +39,8 @@ pub mod noise;
 pub mod page_kinds;
 mod params;
 pub mod parent;
+#[cfg(target_os = "linux")]
+pub mod plain;
 pub mod plot;
 pub mod private_directory;
 pub mod program;

@@ -441,19 +441,16 @@ pub(crate) mod tests {
             Results::from_json(results.to_json().as_bytes())
         };
         assert_eq!(read(&|_| {}).unwrap(), results);
-        let faults: [(&dyn Fn(&mut Row), &str); 6] = [
-            (&|row| row.samples.clear(), "there is no sample"),
-            (&|row| row.samples[3] = -1.0, "a sample is -1.0"),
-            (&|row| row.per_round[0] = 2, "the rounds have 61 samples, not 60"),
-            (&|row| row.restarts = vec![59], "the restarts have 59 rounds, not 60"),
-            (&|row| row.summary.median *= 3.0, "the median is 39.0, and that of the samples 13.0"),
-            (&|row| row.samples.fill(0.0), "the median is 13.0, and that of the samples 0.0"),
-        ];
-        for (change, fault) in faults {
-            let error = read(change).unwrap_err();
+        let fails = |change: &dyn Fn(&mut Row), fault: &str| {
             let row = "spawn forkless wall".to_owned();
-            assert_eq!(error, NoResults::Contradiction { row, fault: fault.to_owned() });
-        }
+            assert_eq!(read(change).unwrap_err(), NoResults::Contradiction { row, fault: fault.to_owned() });
+        };
+        fails(&|row| row.samples.clear(), "there is no sample");
+        fails(&|row| row.samples[3] = -1.0, "a sample is -1.0");
+        fails(&|row| row.per_round[0] = 2, "the rounds have 61 samples, not 60");
+        fails(&|row| row.restarts = vec![59], "the restarts have 59 rounds, not 60");
+        fails(&|row| row.summary.median *= 3.0, "the median is 39.0, and that of the samples 13.0");
+        fails(&|row| row.samples.fill(0.0), "the median is 13.0, and that of the samples 0.0");
         let error = Results::from_json(br#"{"schema": "forkless.bench/9"}"#).unwrap_err();
         assert_eq!(error, NoResults::Schema("forkless.bench/9".into()));
     }

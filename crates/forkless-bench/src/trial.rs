@@ -21,8 +21,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use forkless_run::{
-    EnvironmentEntries, Launcher, LibraryError, OPTIONS_VARIABLE, PreloadList, ProgramError, RecordFile,
-    Report, SWITCH_VARIABLE, Settings, Switch, Unloadable, names_library, preloadings,
+    EnvironmentEntries, Launcher, LibraryError, ProgramError, RecordFile, Report, SWITCH_VARIABLE, Settings,
+    Switch, Unloadable,
 };
 
 use crate::check::Quantity;
@@ -30,6 +30,7 @@ use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::NoiseSnapshot;
+use crate::plain;
 use crate::private_directory::PrivateDirectory;
 use crate::registry::{Columns, MetricPlot, Registration};
 use crate::results::{Metric, Params, Row, Series, Suite, rows};
@@ -213,7 +214,7 @@ impl Trial {
 /// # Errors
 /// See [`TrialError`].
 pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Result<Trial, TrialError> {
-    let environment = without_library(EnvironmentEntries::current());
+    let environment = plain::without_library(EnvironmentEntries::current());
     let launcher = Launcher::new(spec.argv.clone(), spec.settings, environment.clone());
     let launcher = launcher.map_err(TrialError::Program)?;
     if let Some(switch) = launcher.switched_off() {
@@ -226,13 +227,10 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
             return Ok(Trial { settings: spec.settings, unloadable: Some(error), ..Trial::default() });
         }
     };
-    let mut plain = environment.clone();
-    if let Some(entry) = preloadings().iter().find(|entry| entry.list == PreloadList::System) {
-        plain.set(SWITCH_VARIABLE, b"off");
-        notes.push(format!(
-            "{} brings the library into every program: plain runs have it switched off",
-            entry.list
-        ));
+    let mut without = environment.clone();
+    if let Some(note) = plain::note() {
+        without.set(SWITCH_VARIABLE, b"off");
+        notes.push(note);
     }
     let temporary = std::env::temp_dir();
     // In memory where possible. Programs of the tree that change their user write there, too.
@@ -248,7 +246,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
     let stage = RefCell::new(Stage {
         spec,
         environment,
-        plain,
+        plain: without,
         records,
         outputs,
         watcher: Watcher::new(spec.hand_on).map_err(Error::io("wait for signals"))?,
@@ -280,23 +278,6 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
     }
     notes.extend(stage.left_note());
     Ok(stage.trial(&measured, noise, notes))
-}
-
-/// The environment of a command that nobody has given the library. A trial inside of a run would
-/// have it otherwise.
-fn without_library(mut environment: EnvironmentEntries) -> EnvironmentEntries {
-    const PRELOAD: &str = "LD_PRELOAD";
-    environment.remove(OPTIONS_VARIABLE);
-    let Some(list) = environment.get(PRELOAD).map(<[u8]>::to_vec) else { return environment };
-    let entries: Vec<&[u8]> = list.split(|byte| b" :".contains(byte)).collect();
-    if entries.iter().any(|entry| names_library(entry)) {
-        let others: Vec<&[u8]> = entries.into_iter().filter(|entry| !names_library(entry)).collect();
-        match others.join(&b':') {
-            empty if empty.is_empty() => environment.remove(PRELOAD),
-            others => environment.set(PRELOAD, &others),
-        }
-    }
-    environment
 }
 
 /// What both methods share.
@@ -534,25 +515,7 @@ fn counts(ends: &[End]) -> Ends {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CString;
-
     use super::*;
-
-    #[test]
-    fn a_plain_environment_keeps_all_but_the_library() {
-        let environment = |preload: &str| -> EnvironmentEntries {
-            let entries = ["A=1", "FORKLESS_RUN=fork=off", preload];
-            entries.map(|entry| CString::new(entry).unwrap()).into_iter().collect()
-        };
-        let preload = |value: &str| {
-            let cleaned = without_library(environment(&format!("LD_PRELOAD={value}")));
-            assert_eq!((cleaned.get("A"), cleaned.get("FORKLESS_RUN")), (Some(&b"1"[..]), None));
-            cleaned.get("LD_PRELOAD").map(|value| String::from_utf8_lossy(value).into_owned())
-        };
-        assert_eq!(preload("/x/libforkless-run.so"), None);
-        assert_eq!(preload("/x/libforkless_preload.so:/x/other.so").as_deref(), Some("/x/other.so"));
-        assert_eq!(preload("/x/a.so b.so").as_deref(), Some("/x/a.so b.so"));
-    }
 
     #[test]
     fn only_an_end_that_no_plain_run_had_is_a_difference() {

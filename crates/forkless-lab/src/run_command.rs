@@ -5,8 +5,14 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use forkless_bench::plain;
+use forkless_run::SWITCH_VARIABLE;
+
 /// The words to put before a program's.
 pub(crate) fn run_command(forkless: &Path, flags: &[&str]) -> Vec<OsString> {
     let flags = flags.iter().map(OsString::from);
-    [forkless.into(), "run".into()].into_iter().chain(flags).chain(["--".into()]).collect()
+    // What is measured plain has the library switched off then.
+    let on: &[&str] = if plain::is_switched_off() { &["/usr/bin/env", "-u", SWITCH_VARIABLE] } else { &[] };
+    let on = on.iter().map(OsString::from);
+    on.chain([forkless.into(), "run".into()]).chain(flags).chain(["--".into()]).collect()
 }

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use forkless_run::{Counter, EnvironmentEntries, Launcher, RecordFile, Report, Settings};
+use forkless_run::{Counter, EnvironmentEntries, Launcher, RecordFile, Report, SWITCH_VARIABLE, Settings};
 
 use super::ForkCounts;
 use crate::error::Error;
+use crate::plain;
 
 /// What the library counts in the process.
 #[derive(Debug)]
@@ -17,7 +18,12 @@ pub(super) struct Counts(RecordFile);
 pub(super) fn prepare(program: &[OsString], directory: &Path) -> Result<(Command, Counts), Error> {
     // A child that a busy machine runs late would be undone, and another mechanism be measured.
     let patient = Settings { limit_ms: 10_000, ..Settings::default() };
-    let launcher = Launcher::new(program.to_vec(), patient, EnvironmentEntries::current());
+    let mut environment = EnvironmentEntries::current();
+    if plain::is_in_every_program() {
+        // Plain methods have it switched off.
+        environment.remove(SWITCH_VARIABLE);
+    }
+    let launcher = Launcher::new(program.to_vec(), patient, environment);
     let launcher = launcher.map_err(Error::io("find the program of a second process"))?;
     let examined = launcher.examine();
     let examined =

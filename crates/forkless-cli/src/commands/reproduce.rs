@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use forkless_bench::error::Error;
 use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, Judged, ReproduceOptions, page, text};
 
-use super::bench::{Output, Progress, from_library, guard, may_install};
+use super::bench::{Output, Progress, from_library, guard, may_install, measure_plain};
 use crate::args;
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
@@ -60,6 +60,7 @@ pub(crate) struct Args {
 
 /// Runs the experiments and prints the ledger.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    measure_plain()?;
     let read_anew = |path: &PathBuf| read(path, Article::from_json);
     let earlier = args.with.iter().map(read_anew).collect::<anyhow::Result<Vec<_>>>()?;
     let expected = args.expect.as_deref().map(|path| read(path, Article::as_written)).transpose()?;

@@ -700,3 +700,46 @@ fn the_pages_switch_commands_switch() {
     let name = "libforkless-run.so\n";
     assert_eq!(seen, (Some(0), format!("{name}in force\n{name}idle\n{name}in force\n"), String::new()));
 }
+
+/// Regression: `bench` and `reproduce` measured the library under libc's name, in their own process
+/// and in shells that they started.
+#[test]
+fn a_bench_is_plain_where_the_library_is_all_around() {
+    if emulated() {
+        println!("skipped: nothing is measured on an emulated system");
+        return;
+    }
+    for line in [
+        "bench spawn --no-save --runs 20 --restarts 2 --methods fork_exec,system",
+        "bench memory --no-save --quick --sizes 8M --methods fork_exec",
+        "bench cow --no-save --quick --count 2000 --filter system",
+        "bench all --no-save --suites syscalls --quick --filter fork",
+        "reproduce E2 --quick --short",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (seen, report) = preloaded(PATIENT, Path::new(FORKLESS), &words);
+        assert_eq!(seen.0, Some(0), "{line}: {}", seen.2);
+        let report = report.expect("the command itself is started with the library");
+        let counted = (report.count(Counter::Processes), report.count(Counter::Forks));
+        assert_eq!(counted, (1, 0), "{line}");
+    }
+}
+
+/// No environment keeps the library out there: it is switched off, but in the methods that are under
+/// `run`.
+#[test]
+fn a_bench_switches_the_systems_list_off_and_says_so() {
+    let note = "ld.so.preload brings the library into every program: plain runs have it switched off";
+    let script = format!(
+        r#"echo $LIBRARY >/etc/ld.so.preload
+export FORKLESS_LIBRARY=$LIBRARY FORKLESS_OPTIONS=record=/etc/record,{PATIENT}
+{FORKLESS} bench cow --no-save --quick --count 20000 --pages base --filter fork_exec --json /etc/result >/dev/null
+FORKLESS=off {FORKLESS} report --json /etc/record | grep -o '"forks":[0-9]*' | head -1
+grep -o -e '{note}' -e '[a-z_]*_under_run","params' /etc/result | sort -u
+"#
+    );
+    let Some(seen) = with_own_etc(&script) else { return };
+    // `cow` has this row only if the library speculated the forks of the second process.
+    let row = if without_dispatch() { "" } else { "fork_exec_under_run\",\"params\n" };
+    assert_eq!(seen, (Some(0), format!("\"forks\":0\n{row}{note}\n"), String::new()));
+}

@@ -43,6 +43,7 @@ use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::machine::Machine;
 use forkless_bench::noise::{Noise, NoiseSnapshot};
+use forkless_bench::plain;
 use forkless_bench::render::Grid;
 use forkless_bench::results::RESAMPLES;
 use forkless_bench::stats::bootstrap::{Resampler, Samples, within_rounds};
@@ -401,6 +402,7 @@ pub fn run(
     experiment.seconds = started.elapsed().as_secs_f64();
     experiment.noise = watch.finish([]);
     experiment.notes.extend(experiment.noise.warnings());
+    experiment.notes.extend(plain::note());
     experiment.claims = ledger::judge(&experiment);
     Ok(experiment)
 }

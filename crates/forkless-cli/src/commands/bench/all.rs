@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     for (name, measure) in args.suites.iter().map(|suite| suite.suite()) {
         let mut guard = common::guard()?;
         let mut progress = Progress::new(name);
-        let suite = match measure(&args.common, &mut guard, &mut progress) {
+        let mut suite = match measure(&args.common, &mut guard, &mut progress) {
             Err(error) if error.is::<Missing>() => Suite {
                 name: name.to_owned(),
                 notes: vec![format!("skipped: {error:#}")],
@@ -92,6 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
             },
             other => other?,
         };
+        common::note_plain(&mut suite);
         results.suites.push(suite);
     }
     if results.suites.iter().all(|suite| suite.rows.is_empty()) {

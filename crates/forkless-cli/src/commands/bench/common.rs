@@ -10,6 +10,8 @@ use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::html;
+#[cfg(target_os = "linux")]
+use forkless_bench::plain;
 use forkless_bench::render;
 use forkless_bench::restarts;
 use forkless_bench::results::{Results, Suite};
@@ -209,7 +211,8 @@ impl Common {
             return Ok(Exit::Fine);
         }
         let mut results = Results::begin();
-        let suite = measure(&mut guard, &mut progress)?;
+        let mut suite = measure(&mut guard, &mut progress)?;
+        note_plain(&mut suite);
         // Changed settings are set back before anything is printed.
         drop((progress, guard));
         if suite.rows.is_empty() {
@@ -337,6 +340,26 @@ pub(super) fn this_program() -> anyhow::Result<PathBuf> {
         return Ok(PathBuf::from("/proc/self/exe"));
     }
     std::env::current_exe().context("cannot find the forkless executable")
+}
+
+/// Starts this process again without the preloaded library, if it or its children would have it. As
+/// it begins: nothing was measured, opened or changed.
+#[cfg(target_os = "linux")]
+pub(crate) fn measure_plain() -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt as _;
+    let Some(environment) = plain::environment() else { return Ok(()) };
+    let mut words = std::env::args_os();
+    let mut command = Command::new(this_program()?);
+    command.arg0(words.next().unwrap_or_default()).args(words).env_clear().envs(environment.pairs());
+    Err(anyhow::Error::new(command.exec()).context("cannot start this program again without the library"))
+}
+
+/// Says in the result where plain figures were taken beside the library.
+pub(super) fn note_plain(suite: &mut Suite) {
+    #[cfg(target_os = "linux")]
+    suite.take_notes(plain::note().into_iter().collect());
+    #[cfg(not(target_os = "linux"))]
+    let _ = suite;
 }
 
 /// Whether missing programs may be installed: `FORKLESS_NO_INSTALL`, set to anything but nothing,

@@ -29,7 +29,7 @@ use forkless_lab::reproduce::green::{self, How};
 
 pub(crate) use self::common::{BENCH, from_library};
 #[cfg(target_os = "linux")]
-pub(crate) use self::common::{Output, guard, may_install};
+pub(crate) use self::common::{Output, guard, may_install, measure_plain};
 #[cfg(target_os = "linux")]
 pub(crate) use self::progress::Progress;
 
@@ -107,8 +107,31 @@ enum Suite {
     },
 }
 
+impl Suite {
+    /// Whether it measures in this process what nobody gave the library. `victims` starts its
+    /// programs with and without it, and hidden subcommands are started as they are to be.
+    #[cfg(target_os = "linux")]
+    fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Suite::Spawn(_)
+                | Suite::Memory(_)
+                | Suite::Cow(_)
+                | Suite::Syscalls(_)
+                | Suite::Context(_)
+                | Suite::Blockwrite(_)
+                | Suite::All(_)
+                | Suite::Selfcheck(_)
+        )
+    }
+}
+
 /// Runs the chosen suite.
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
+    #[cfg(target_os = "linux")]
+    if args.suite.is_plain() {
+        measure_plain()?;
+    }
     match args.suite {
         Suite::Spawn(args) => spawn::run(&args),
         Suite::Memory(args) => suite::run(&args),
