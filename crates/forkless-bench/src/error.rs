@@ -68,7 +68,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Os { step, source } => write!(f, "cannot {step}: {source}"),
+            Error::Os { step, source } => write!(f, "cannot {step}: {source}{}", remedy(source)),
             Error::Child { method, outcome } => {
                 write!(
                     f,
@@ -79,6 +79,29 @@ impl fmt::Display for Error {
             Error::NotSaved(name) => write!(f, "{name}: no such file, and no saved result begins so"),
             Error::Spec(text) | Error::Missing(text) => f.write_str(text),
         }
+    }
+}
+
+impl Error {
+    /// Whether the system refused for want of a resource that a limit or the machine sets: room,
+    /// memory, processes, descriptors.
+    #[must_use]
+    pub fn is_of_a_limit(&self) -> bool {
+        matches!(self, Error::Os { source, .. } if !remedy(source).is_empty())
+    }
+}
+
+/// What to do about a limit, to be put after the system's words.
+#[must_use]
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => "; raise the limit of a file's size (ulimit -f)",
+        Some(libc::EAGAIN) => "; raise the limit of processes (ulimit -u)",
+        Some(libc::EMFILE) => "; raise the limit of descriptors (ulimit -n)",
+        Some(libc::ENFILE) => "; all descriptors of the machine are taken: end other programs",
+        Some(libc::ENOMEM) => "; free memory, or raise its limit (ulimit -v)",
+        Some(libc::ENOSPC | libc::EDQUOT) => "; make room there",
+        _ => "",
     }
 }
 

@@ -26,6 +26,16 @@ pub(crate) struct Usage(pub(crate) String);
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
+/// A filter that leaves a suite nothing to measure: exit code 2, unless another suite has something.
+#[derive(Debug)]
+pub(crate) struct Filtered(pub(crate) String);
+
+impl fmt::Display for Filtered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -40,6 +50,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Usage {}
 impl std::error::Error for Missing {}
+impl std::error::Error for Filtered {}
 
 /// Prints an error as one line on standard error and picks the exit code.
 pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
@@ -50,7 +61,7 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Finding) => ExitCode::FAILURE,
         Err(error) => {
             crate::terminal::complain!("forkless: {error:#}");
-            if error.is::<Usage>() {
+            if error.is::<Usage>() || error.is::<Filtered>() {
                 ExitCode::from(2)
             } else if error.is::<Missing>() {
                 ExitCode::from(3)
@@ -58,6 +69,19 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+/// Has a write beyond the limit of a file's size fail, in place of killing this process with all
+/// that it has measured. A handler, because what is ignored would be ignored in every program that
+/// is started; where it is ignored already, it stays so.
+pub(crate) fn survive_file_limit() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let handler = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler does nothing, and no other thread runs yet.
+    if unsafe { libc::signal(libc::SIGXFSZ, handler) } == libc::SIG_IGN {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     }
 }
 

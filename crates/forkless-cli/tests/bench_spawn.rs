@@ -304,10 +304,13 @@ fn a_regression_beyond_the_limit_is_exit_code_1() {
     let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&a).unwrap()).unwrap();
     for (path, factor) in [(&a, 1.0), (&b, 5.0)] {
         for row in value["suites"][0]["rows"].as_array_mut().unwrap() {
-            for (i, figure) in row["samples"].as_array_mut().unwrap().iter_mut().enumerate() {
+            let samples = row["samples"].as_array_mut().unwrap();
+            for (i, figure) in samples.iter_mut().enumerate() {
                 *figure = (f64::from(80 + i as u32 % 10) * factor).into();
             }
-            row["median"] = (84.5 * factor).into();
+            let mut sorted: Vec<f64> = samples.iter().map(|sample| sample.as_f64().unwrap()).collect();
+            sorted.sort_unstable_by(f64::total_cmp);
+            row["median"] = f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]).into();
         }
         fs::write(path, value.to_string()).unwrap();
     }

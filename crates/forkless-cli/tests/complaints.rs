@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use scratch::{Scratch, text, wait_until};
 
@@ -322,4 +322,118 @@ fn a_proc_of_another_pid_namespace_is_what_is_missing() {
             assert_eq!(output.status.code(), Some(3), "{way:?} {arguments:?}: {line}");
         }
     }
+}
+
+/// The command below a shell's limit.
+fn limited(scratch: &Scratch, limit: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\""), FORKLESS]).args(arguments);
+    command.current_dir(&scratch.0).env("XDG_DATA_HOME", scratch.0.join("data"));
+    command.env("TMPDIR", scratch.0.join("tmp")).output().unwrap()
+}
+
+/// Regression: SIGXFSZ ended the command without a word. The table was lost, and a part of a file
+/// stayed.
+#[test]
+fn a_limit_of_files_loses_no_table_and_leaves_no_part_of_a_file() {
+    let scratch = Scratch::new("complaints-fsize");
+    let line = ["bench", "spawn", "--quick", "--methods", "vfork_exec,fork_exec", "--runs", "500"];
+    let saved = limited(&scratch, "-f 2", &line);
+    assert!(saved.status.success(), "{}", text(&saved.stderr));
+    let said = complaint(&saved);
+    assert!(said.contains("results not saved: ") && said.contains("(ulimit -f)"), "{said}");
+    assert!(text(&saved.stdout).contains("vfork_exec"));
+    assert_eq!(fs::read_dir(scratch.0.join("data/forkless/bench")).unwrap().count(), 0);
+    for old in [None, Some("what was there")] {
+        let file = scratch.0.join("result.json");
+        if let Some(old) = old {
+            fs::write(&file, old).unwrap();
+        }
+        let output =
+            limited(&scratch, "-f 2", &[&line[..], &["--no-save", "--json", "result.json"]].concat());
+        let said = complaint(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write result.json: File too large"), "{said}");
+        assert!(text(&output.stdout).contains("vfork_exec"), "the table is there all the same");
+        assert_eq!(fs::read_to_string(&file).ok().as_deref(), old);
+    }
+    let output = limited(
+        &scratch,
+        "-f 0",
+        &["bench", "blockwrite", "--quick", "--no-save", "--targets", "file", "--size", "1M"],
+    );
+    let said = complaint(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("raise the limit of a file's size (ulimit -f)"), "{said}");
+    let output = limited(&scratch, "-n 5", &line);
+    let said = complaint(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("raise the limit of descriptors (ulimit -n)"), "{said}");
+    assert!(wait_until(|| scratch.temporary_files() == 0));
+}
+
+/// A disk that is full has no room for a longer file, and keeps the shorter one.
+#[test]
+fn a_full_disk_keeps_the_file_that_was_there() {
+    let scratch = Scratch::new("complaints-kept");
+    let script = r#"mount -t tmpfs -o size=8k none "$1" || exit 77
+echo old >"$1/kept.json"
+"$0" bench spawn --quick --methods vfork_exec --runs 2000 --no-save --json "$1/kept.json" >/dev/null
+echo $?
+cat "$1/kept.json""#;
+    let folder = scratch.0.join("small");
+    fs::create_dir(&folder).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, FORKLESS]).arg(&folder);
+    let output = command.env("TMPDIR", scratch.0.join("tmp")).output().unwrap();
+    if output.status.code() == Some(77) || text(&output.stderr).contains("unshare") {
+        println!("skipped: no mount namespace may be made here: {}", text(&output.stderr).trim());
+        return;
+    }
+    assert_eq!(text(&output.stdout), "1\nold\n", "{}", text(&output.stderr));
+    assert!(complaint(&output).contains("kept.json: No space left on device"));
+}
+
+#[test]
+fn a_file_is_made_with_its_result_and_one_form_has_one_file() {
+    let scratch = Scratch::new("complaints-made");
+    let file = scratch.0.join("new.json");
+    let line = ["bench", "spawn", "--runs", "100000000", "--no-save", "--json", "new.json"];
+    let mut child = forkless(&scratch, &line);
+    let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert!(wait_until(|| scratch.temporary_files() > 0), "it never began");
+    assert!(!file.exists());
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    child.wait().unwrap();
+    assert!(wait_until(|| scratch.temporary_files() == 0));
+    assert!(!file.exists());
+    fs::write(scratch.0.join("old"), "").unwrap();
+    for (json, csv) in [("a", "a"), ("a", "./a"), ("old", "old"), ("old", "./old")] {
+        let output = forkless(&scratch, &["bench", "spawn", "--quick", "--json", json, "--csv", csv])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(complaint(&output).contains("is named for two forms of the result"));
+    }
+    assert!(!scratch.0.join("a").exists());
+}
+
+/// Regression: `bench all` measured for seconds, and then failed because one suite had no such name.
+#[test]
+fn a_filter_that_leaves_one_suite_nothing_leaves_it_out() {
+    let scratch = Scratch::new("complaints-filter");
+    let all = |filter: &str| {
+        let line = ["bench", "all", "--suites", "cow,context", "--quick", "--no-save", "--runs", "5"];
+        forkless(&scratch, &[&line[..], &["--json", "-", "--filter", filter]].concat()).output().unwrap()
+    };
+    let output = all("swap");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let suites = result["suites"].as_array().unwrap();
+    assert_eq!((suites.len(), suites[0]["name"].as_str()), (1, Some("context")));
+    let output = all("no-such-name");
+    let said = complaint(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cow: --filter leaves no method; `forkless bench spawn --methods list`"), "{said}");
+    assert!(said.contains("context: --filter leaves nothing; there are: "), "{said}");
 }

@@ -81,6 +81,15 @@ fn operations() -> Vec<Operation> {
     all
 }
 
+/// The names of all operations.
+#[must_use]
+pub fn offered() -> Vec<&'static str> {
+    let mut names: Vec<&str> = operations().iter().map(|operation| operation.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// Measures, all operations interleaved.
 ///
 /// # Errors

@@ -73,6 +73,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         );
     }
 
+    Output::all_differ(&outputs.each_ref().map(Option::as_ref))?;
+
     let mut article = Article::begin();
     for experiment in earlier.into_iter().flat_map(|article| article.experiments) {
         article.put(experiment);

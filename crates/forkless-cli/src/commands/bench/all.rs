@@ -11,7 +11,7 @@ use super::common::{self, Common};
 use super::progress::Progress;
 use super::suite::{self, Flags};
 use super::{context, cow, memory, spawn, syscalls};
-use crate::exit::{Exit, Missing};
+use crate::exit::{Exit, Filtered, Missing};
 
 /// The suites that this system has.
 const USUAL: &str = if cfg!(target_os = "linux") {
@@ -69,7 +69,7 @@ impl Name {
 }
 
 /// Runs the suites. One that cannot be measured here at all is a note in the result, not the end of
-/// the others.
+/// the others. One that `--filter` leaves nothing of is left out.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let outputs = args.common.prepare()?;
     let mut restarts = Progress::new("all");
@@ -81,6 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     drop((restarts, guard));
     let mut results = Results::begin();
+    let mut filtered = Vec::new();
     for (name, measure) in args.suites.iter().map(|suite| suite.suite()) {
         let mut guard = common::guard()?;
         let mut progress = Progress::new(name);
@@ -90,10 +91,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
                 notes: vec![format!("skipped: {error:#}")],
                 ..Suite::default()
             },
+            // A word names what one suite has, and hardly ever what each has.
+            Err(error) if error.is::<Filtered>() => {
+                filtered.push(format!("{name}: {error}"));
+                continue;
+            }
             other => other?,
         };
         common::note_plain(&mut suite);
         results.suites.push(suite);
+    }
+    if results.suites.is_empty() {
+        return Err(Filtered(filtered.join("; ")).into());
     }
     if results.suites.iter().all(|suite| suite.rows.is_empty()) {
         let notes: Vec<String> = results.suites.into_iter().flat_map(|suite| suite.notes).collect();

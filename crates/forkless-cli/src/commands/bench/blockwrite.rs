@@ -11,7 +11,7 @@ use forkless_bench::suites::blockwrite::{self, Mode, Spec, TargetKind};
 use super::common::{Common, from_library};
 use super::suite;
 use crate::args;
-use crate::exit::Usage;
+use crate::exit::Filtered;
 
 /// Flags of `forkless bench blockwrite`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ impl suite::Flags for Flags {
         let targets = targets.map_err(from_library)?;
         let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|mode| common.selects(mode.name())).collect();
         if modes.is_empty() {
-            return Err(Usage("--filter leaves neither buffered nor direct".into()).into());
+            return Err(Filtered("--filter leaves neither buffered nor direct".into()).into());
         }
         let quick = if common.is_quick() { 1 << 20 } else { usual.size };
         let spec = Spec {

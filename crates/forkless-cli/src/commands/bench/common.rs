@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use forkless_bench::engine::{Observer, Schedule};
-use forkless_bench::error::Error;
+use forkless_bench::error::{Error, remedy};
 use forkless_bench::guard::Guard;
 use forkless_bench::html;
 #[cfg(target_os = "linux")]
@@ -35,7 +35,8 @@ pub(crate) struct Common {
     /// Give a rough answer in a few seconds.
     #[arg(long)]
     quick: bool,
-    /// Measure only methods whose name contains one of these words.
+    /// Measure only methods whose name contains one of these words. `bench all` leaves out a suite
+    /// without such a method.
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     filter: Vec<String>,
     /// Seed of the order of methods and of the intervals.
@@ -184,6 +185,7 @@ impl Common {
             )
             .into());
         }
+        Output::all_differ(&to_stdout.map(Option::as_ref))?;
         if !self.pin.is_empty() {
             forkless_bench::parent::pin(&self.pin).map_err(from_library)?;
         }
@@ -226,18 +228,17 @@ impl Common {
     /// Writes the results everywhere they should go.
     pub(crate) fn finish(&self, results: &Results, outputs: Outputs) -> anyhow::Result<()> {
         let taken = outputs.take_stdout();
-        if let Some(output) = outputs.json {
-            output.write(&(results.to_json() + "\n"))?;
-        }
-        if let Some(output) = outputs.csv {
-            output.write(&render::csv(results))?;
-        }
-        if let Some(output) = outputs.markdown {
-            output.write(&render::markdown(results, SUITES))?;
-        }
-        if let Some(output) = outputs.html {
-            output.write(&html::page(BENCH, results, SUITES))?;
-        }
+        let Outputs { json, csv, markdown, html } = outputs;
+        let form = |output: Option<Output>, text: &dyn Fn() -> String| {
+            output.map_or(Ok(()), |output| output.write(&text()))
+        };
+        // A form that cannot be written takes none of the others with it.
+        let written = [
+            form(json, &|| results.to_json() + "\n"),
+            form(csv, &|| render::csv(results)),
+            form(markdown, &|| render::markdown(results, SUITES)),
+            form(html, &|| html::page(BENCH, results, SUITES)),
+        ];
         let mut text =
             if taken { String::new() } else { render::terminal(results, terminal::width(), SUITES) };
         if !self.no_save && self.part.is_none() {
@@ -252,7 +253,8 @@ impl Common {
                 }
             }
         }
-        terminal::print(&text)
+        terminal::print(&text)?;
+        written.into_iter().collect()
     }
 }
 
@@ -301,12 +303,33 @@ impl Output {
         Ok(Output::File(path.to_owned(), file))
     }
 
+    /// Fails where two forms would be written into one file.
+    pub(crate) fn all_differ(outputs: &[Option<&Output>]) -> anyhow::Result<()> {
+        let files: Vec<_> = outputs
+            .iter()
+            .filter_map(|output| match output {
+                Some(Output::File(path, file)) => Some((path, file)),
+                _ => None,
+            })
+            .collect();
+        for (index, (path, file)) in files.iter().enumerate() {
+            if files[..index].iter().any(|(_, other)| file.is_same(other)) {
+                return Err(Usage(format!(
+                    "{} is named for two forms of the result: name a file for each",
+                    path.display()
+                ))
+                .into());
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
         match self {
             Output::Stdout => terminal::print_bytes(text.as_bytes()),
-            Output::File(path, file) => {
-                file.write(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
-            }
+            Output::File(path, file) => file.write(text.as_bytes()).map_err(|error| {
+                anyhow::anyhow!("cannot write {}: {error}{}", path.display(), remedy(&error))
+            }),
         }
     }
 }
@@ -391,6 +414,7 @@ pub(crate) fn from_library(error: Error) -> anyhow::Error {
     match error {
         Error::Spec(text) => Usage(text).into(),
         Error::Missing(text) => Missing(text).into(),
+        limit if limit.is_of_a_limit() => Missing(limit.to_string()).into(),
         other => other.into(),
     }
 }

@@ -7,7 +7,7 @@ use forkless_bench::under_run::{self, ServingProgram};
 
 use super::common::{Common, from_library};
 use super::spawn;
-use crate::exit::{Missing, Usage};
+use crate::exit::{Filtered, Missing, Usage};
 
 /// Pages and methods.
 #[derive(Debug, clap::Args)]
@@ -66,9 +66,9 @@ impl Parent {
         let only_run = names.is_empty() && !under_run.is_empty();
         let methods = if only_run { Vec::new() } else { spawn::chosen(&names, usual, common)? };
         if methods.is_empty() && second.is_none() {
-            return Err(
-                Usage("--filter leaves no method; `--methods list` of spawn prints them".into()).into()
-            );
+            let list = "`forkless bench spawn --methods list`";
+            let all = format!("{list} prints their names, and there is {}", under_run::METHOD);
+            return Err(Filtered(format!("--filter leaves no method; {all}")).into());
         }
         Ok((methods, second))
     }

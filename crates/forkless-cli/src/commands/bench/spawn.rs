@@ -17,7 +17,7 @@ use super::against;
 use super::common::{Common, from_library};
 use super::suite;
 use crate::args;
-use crate::exit::{Exit, Usage};
+use crate::exit::{Exit, Filtered};
 use crate::terminal;
 
 /// Flags of `forkless bench spawn`.
@@ -170,7 +170,7 @@ fn child(name: &str) -> Kind {
 fn methods(names: &[String], usual: &[Method], common: &Common) -> Result<Vec<Method>> {
     let methods = chosen(names, usual, common)?;
     if methods.is_empty() {
-        return Err(Usage("--filter leaves no method; `--methods list` prints their names".into()).into());
+        return Err(Filtered("--filter leaves no method; `--methods list` prints their names".into()).into());
     }
     Ok(methods)
 }

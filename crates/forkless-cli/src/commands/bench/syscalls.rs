@@ -10,7 +10,7 @@ use forkless_bench::suites::syscalls::{self, Spec};
 
 use super::common::{Common, from_library};
 use super::suite;
-use crate::exit::Usage;
+use crate::exit::Filtered;
 
 /// Flags of `forkless bench syscalls`.
 #[derive(Debug, clap::Args)]
@@ -33,9 +33,10 @@ impl suite::Flags for Flags {
         } else {
             self.calls.clone()
         };
+        let there = calls.join(", ");
         calls.retain(|name| common.selects(name));
         if calls.is_empty() {
-            return Err(Usage("--filter leaves no call".into()).into());
+            return Err(Filtered(format!("--filter leaves no call; there are: {there}")).into());
         }
         let strace = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .map(|directory| directory.join("strace"))

@@ -130,6 +130,7 @@ fn measure(args: &Args) -> anyhow::Result<Exit> {
     if to_stdout > 1 {
         return Err(Usage("only one of --json and --html can go to standard output".into()).into());
     }
+    Output::all_differ(&[json.as_ref(), html.as_ref()])?;
     if to_stdout > 0 && args.show_output {
         let remedy = "name a file instead of -";
         return Err(
