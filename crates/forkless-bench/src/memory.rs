@@ -46,9 +46,29 @@ pub fn largest_safe() -> u64 {
     available().map_or(u64::MAX, |bytes| bytes.saturating_sub(RESERVE) / 32 * 31)
 }
 
+/// `wanted`, or what will still be safe in a while: the harness grows, and so do other programs.
+#[must_use]
+pub fn lasting(wanted: u64) -> u64 {
+    wanted.min(lasting_of(largest_safe()))
+}
+
+fn lasting_of(largest: u64) -> u64 {
+    /// Results of all restarts, and what other programs take meanwhile.
+    const LEAST: u64 = 8 << 20;
+    largest.saturating_sub(LEAST.max(largest / 8)) >> 20 << 20
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lasts_leaves_room_to_grow_and_is_whole_mebibytes() {
+        for (largest, lasts) in [(0, 0), (4, 0), (39, 31), (64, 56), (800, 700), (100_000, 87_500)] {
+            assert_eq!(lasting_of((largest << 20) + 4096), lasts << 20, "{largest}");
+        }
+        assert_eq!(lasting(1 << 20), 1 << 20);
+    }
 
     #[test]
     fn asking_for_more_than_there_is_says_how_much_there_is() {

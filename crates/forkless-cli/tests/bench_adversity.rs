@@ -322,7 +322,7 @@ struct Limited(PathBuf);
 
 impl Limited {
     fn new(bytes: u64) -> Option<Limited> {
-        let name = format!("forkless-test-{}", std::process::id());
+        let name = format!("forkless-test-{}-{}", std::process::id(), bytes >> 20);
         let root = Path::new("/sys/fs/cgroup");
         let (path, file) = if root.join("memory").is_dir() {
             (root.join("memory").join(name), "memory.limit_in_bytes")
@@ -367,6 +367,34 @@ fn a_memory_limit_is_kept_and_named() {
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, skipped) = words.split_once("note: skipped: 2048 MiB").expect(&table);
     assert!(skipped.contains("ask for at most 1"), "{table}");
+}
+
+/// Regression: the amount was taken to the last MiB, and was too much for the next restart.
+#[test]
+fn shrunk_memory_is_the_same_in_every_restart() {
+    if !is_root() {
+        return;
+    }
+    let Some(group) = Limited::new(300 << 20) else {
+        println!("skipped: no memory control group can be made here");
+        return;
+    };
+    let scratch = Scratch::shared("shrink");
+    let line = format!(
+        "echo $$ > {}/cgroup.procs; exec \"$0\" bench spawn --rss 8G --shrink --no-save --runs 10 --restarts 5 \
+         --methods vfork_exec,posix_spawn --json -",
+        group.0.display()
+    );
+    let output = scratch.in_namespace(&line);
+    assert!(output.status.success(), "{:?}: {}", output.status, text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let suite = &result["suites"][0];
+    for row in suite["rows"].as_array().unwrap() {
+        assert_eq!(row["restarts"].as_array().unwrap().len(), 5, "{row}");
+    }
+    let notes = suite["notes"].to_string();
+    assert!(notes.contains("scaled down: 8192 MiB asked for, "), "{notes}");
+    assert_eq!(notes.matches("scaled down").count(), 1, "{notes}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let outputs = args.common.prepare()?;
     let mut restarts = Progress::new("all");
     let guard = common::guard()?;
-    if let Some(results) = args.common.in_restarts(1, &mut restarts)? {
+    if let Some(results) = args.common.in_restarts(1, &Vec::new, &mut restarts)? {
         drop((restarts, guard));
         args.common.finish(&results, outputs)?;
         return Ok(Exit::Fine);

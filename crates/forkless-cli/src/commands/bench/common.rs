@@ -131,17 +131,18 @@ impl Common {
     pub(crate) fn in_restarts(
         &self,
         usual: u16,
+        flags: &dyn Fn() -> Vec<String>,
         progress: &mut dyn Observer,
     ) -> anyhow::Result<Option<Results>> {
         let parts = self.restarts.unwrap_or(if self.quick { 1 } else { usual });
         if self.part.is_some() || parts < 2 {
             return Ok(None);
         }
+        let flags = flags();
         let mut all = Vec::new();
         for part in 0..parts {
             progress.progress(usize::from(part), usize::from(parts));
-            let output = run_part(&format!("{part}/{parts}"));
-            let output = output?;
+            let output = run_part(&format!("{part}/{parts}"), &flags)?;
             if !output.status.success() {
                 let text = String::from_utf8_lossy(&output.stderr);
                 let why = text.trim().strip_prefix("forkless: ").unwrap_or(text.trim()).to_owned();
@@ -194,12 +195,12 @@ impl Common {
 
     /// Runs one suite from its preparation to its output. Outputs are opened first; the guard and
     /// the progress bar live as long as the measurement; a suite that measured nothing is a missing
-    /// facility. `usual` is the number of processes that share the runs where `--restarts` is not
-    /// given.
+    /// facility. The number of processes that share the runs is `usual` where `--restarts` is not
+    /// given; each has these flags besides.
     pub(crate) fn run(
         &self,
         name: &str,
-        usual: u16,
+        (usual, flags): (u16, &dyn Fn() -> Vec<String>),
         measure: impl FnOnce(&mut Guard, &mut dyn Observer) -> anyhow::Result<Suite>,
     ) -> anyhow::Result<Exit> {
         let outputs = self.prepare()?;
@@ -207,7 +208,7 @@ impl Common {
         // Beside the parts of a divided run, too: only this guard says that the run was
         // interrupted.
         let mut guard = guard()?;
-        if let Some(results) = self.in_restarts(usual, &mut progress)? {
+        if let Some(results) = self.in_restarts(usual, flags, &mut progress)? {
             drop((progress, guard));
             self.finish(&results, outputs)?;
             return Ok(Exit::Fine);
@@ -337,18 +338,18 @@ impl Output {
 /// Runs this program once more, for one part of the run. A part must not go on measuring when its
 /// parent is killed; its own guard then cleans up after it.
 #[cfg(target_os = "linux")]
-fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
+fn run_part(part: &str, flags: &[String]) -> anyhow::Result<std::process::Output> {
     let mut command = forkless::Command::new(this_program()?);
-    command.args(std::env::args_os().skip(1)).arg("--part").arg(part);
+    command.args(std::env::args_os().skip(1)).args(flags).arg("--part").arg(part);
     command.stdin(forkless::Stdio::null()).parent_death_signal(libc::SIGKILL);
     command.output().context("cannot start this program again for another part of the run")
 }
 
 /// Runs this program once more, for one part of the run.
 #[cfg(not(target_os = "linux"))]
-fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
+fn run_part(part: &str, flags: &[String]) -> anyhow::Result<std::process::Output> {
     let mut command = Command::new(this_program()?);
-    command.args(std::env::args_os().skip(1)).arg("--part").arg(part);
+    command.args(std::env::args_os().skip(1)).args(flags).arg("--part").arg(part);
     command.stdin(std::process::Stdio::null());
     command.output().context("cannot start this program again for another part of the run")
 }

@@ -32,6 +32,9 @@ pub(super) struct Flags {
     /// If there is less memory than --rss asks for, take as much as is safe, and say so.
     #[arg(long)]
     shrink: bool,
+    /// What --shrink has taken, for every restart.
+    #[arg(long, value_name = "BYTES", hide = true, requires = "shrink")]
+    shrunk_to: Option<u64>,
     /// Descriptors the parent holds open, its own included.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fds: u64,
@@ -90,8 +93,13 @@ impl Flags {
         let methods = methods(&self.methods, &self.usual(common), common)?;
         let joined = |numbers: &[u16]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let mut flags: Vec<String> = Vec::new();
+        // The same for both builds, which `--shrink` would not be.
+        let rss = self.taken();
+        if rss < self.rss {
+            terminal::complain!("forkless: {}", scaled_down(self.rss, rss));
+        }
         for (flag, value) in [
-            ("--rss", self.rss.to_string()),
+            ("--rss", rss.to_string()),
             ("--pages", self.pages.to_string()),
             ("--fds", self.fds.to_string()),
             ("--threads", joined(&self.threads)),
@@ -99,7 +107,6 @@ impl Flags {
         ] {
             flags.extend([flag.to_owned(), value]);
         }
-        flags.extend(self.shrink.then(|| "--shrink".to_owned()));
         let spec = against::Spec {
             other,
             limit: self.fail_on_regression,
@@ -108,6 +115,11 @@ impl Flags {
             rows_each: self.threads.len() * self.child.len(),
         };
         against::run(&spec, common)
+    }
+
+    /// The memory that is written.
+    fn taken(&self) -> u64 {
+        if self.shrink { self.shrunk_to.unwrap_or_else(|| memory::lasting(self.rss)) } else { self.rss }
     }
 
     /// The methods among which `--filter` chooses, where none is named.
@@ -119,6 +131,11 @@ impl Flags {
 impl suite::Flags for Flags {
     const NAME: &'static str = "spawn";
     const RESTARTS: u16 = 5;
+
+    // Rows of another size would be other rows, which no two restarts have in common.
+    fn for_restarts(&self) -> Vec<String> {
+        if self.shrink { vec!["--shrunk-to".to_owned(), self.taken().to_string()] } else { Vec::new() }
+    }
 
     // Each child and number of threads has a run of its own, within which all methods are
     // interleaved.
@@ -133,19 +150,13 @@ impl suite::Flags for Flags {
         let mut spec = Spec {
             methods: methods(&self.methods, &self.usual(common), common)?,
             child: Kind::Exit,
-            rss: self.rss,
+            rss: self.taken(),
             pages: self.pages,
             fds: self.fds,
             threads: 1,
             schedule: Schedule { time: plan.time.map(|time| time / share), ..plan },
         };
-        let mut shrunk = None;
-        if self.shrink && memory::largest_safe() < spec.rss {
-            let largest = memory::largest_safe() >> 20 << 20;
-            shrunk =
-                Some(format!("scaled down: {} MiB asked for, {} MiB taken", spec.rss >> 20, largest >> 20));
-            spec.rss = largest;
-        }
+        let shrunk = (spec.rss < self.rss).then(|| scaled_down(self.rss, spec.rss));
         let mut suites = Vec::new();
         for (name, threads) in combinations {
             spec.child = child(name);
@@ -156,6 +167,10 @@ impl suite::Flags for Flags {
         suite.notes.splice(0..0, shrunk);
         Ok(suite)
     }
+}
+
+fn scaled_down(asked: u64, taken: u64) -> String {
+    format!("scaled down: {} MiB asked for, {} MiB taken", asked >> 20, taken >> 20)
 }
 
 fn child(name: &str) -> Kind {

@@ -16,6 +16,11 @@ pub(super) trait Flags: clap::Args {
     /// How many processes share the runs where `--restarts` does not say.
     const RESTARTS: u16 = 1;
 
+    /// What each restart's command line has besides: what must be the same in all of them.
+    fn for_restarts(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Measures as the flags say.
     fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite>;
 }
@@ -41,7 +46,7 @@ impl<F: Flags> Args<F> {
 pub(super) fn run<F: Flags>(args: &Args<F>) -> Result<Exit> {
     let measure =
         |guard: &mut Guard, progress: &mut dyn Observer| args.flags.measure(&args.common, guard, progress);
-    args.common.run(F::NAME, F::RESTARTS, measure)
+    args.common.run(F::NAME, (F::RESTARTS, &|| args.flags.for_restarts()), measure)
 }
 
 /// Measures with the suite's own flags at their defaults.
