@@ -65,13 +65,16 @@ fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {
         }
         @if !suite.derived.is_empty() {
             h2 { "Derived" }
-            table {
-                tbody {
-                    @for one in &suite.derived {
-                        tr {
-                            td.text { (one.name) }
-                            td {
-                                (number(one.value)) " [" (number(one.ci95[0])) ", " (number(one.ci95[1])) "] " (one.unit)
+            div.scroll {
+                table {
+                    tbody {
+                        @for one in &suite.derived {
+                            tr {
+                                td.text { (one.name) }
+                                td {
+                                    (number(one.value)) " [" (number(one.ci95[0])) ", " (number(one.ci95[1])) "] "
+                                    (one.unit)
+                                }
                             }
                         }
                     }

@@ -68,12 +68,14 @@ pub fn table(grid: &Grid) -> Markup {
 #[must_use]
 pub fn machine(machine: &Machine) -> Markup {
     html! {
-        table {
-            tbody {
-                @for (name, value) in machine.lines() {
-                    tr {
-                        td.text { (name) }
-                        td.value { (value) }
+        div.scroll {
+            table {
+                tbody {
+                    @for (name, value) in machine.lines() {
+                        tr {
+                            td.text { (name) }
+                            td.value { (value) }
+                        }
                     }
                 }
             }

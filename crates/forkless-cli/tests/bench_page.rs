@@ -41,7 +41,7 @@ heads[column].click();const up=ordered(values(),1)&&heads[column].ariaSort=='asc
 heads[column].dispatchEvent(new KeyboardEvent('keydown',{key:'Enter'}));const down=ordered(values(),-1);\
 const box=document.querySelector('svg').getBoundingClientRect();\
 const wide=document.documentElement.scrollWidth>document.documentElement.clientWidth;\
-const result={up,down,wide,drawn:box.width>200&&box.height>60,\
+const result={up,down,wide,scrolls:[...document.querySelectorAll('table')].every(t=>t.closest('.scroll')),drawn:box.width>200&&box.height>60,\
 tables:document.querySelectorAll('table').length,plots:document.querySelectorAll('svg').length,\
 targets:[...document.querySelectorAll('nav a')].every(a=>document.querySelector(a.hash)),\
 requests:performance.getEntriesByType('resource').length,problems};\
@@ -220,11 +220,42 @@ fn the_report_is_laid_out_sorts_and_asks_for_nothing() {
     assert!(console.is_empty(), "{console:?}");
     let result = result(&dom, &log);
     for (name, expected) in
-        [("up", true), ("down", true), ("drawn", true), ("targets", true), ("wide", false)]
+        [("up", true), ("down", true), ("drawn", true), ("targets", true), ("scrolls", true), ("wide", false)]
     {
         assert_eq!(result[name], expected, "{name}: {result}");
     }
     assert_eq!(result["problems"].as_array().unwrap().len(), 0, "{result}");
     assert_eq!(result["requests"], 0, "{result}");
     assert!(result["tables"].as_u64() >= Some(5) && result["plots"].as_u64() >= Some(5), "{result}");
+}
+
+/// Regression: 2 MiB came before 512 KiB.
+#[test]
+fn sizes_are_sorted_by_their_bytes() {
+    const PROBE: &str = "<script>(()=>{\
+const table=document.querySelector('.scroll table'),heads=[...table.tHead.rows[0].cells],\
+column=heads.findIndex(h=>h.textContent=='allocated'),\
+values=()=>[...table.tBodies[0].rows].map(r=>r.cells[column].textContent);\
+heads[column].click();const up=values();heads[column].click();\
+document.body.dataset.result=JSON.stringify({up,down:values()})})()</script>";
+    let Some(chromium) = chromium() else {
+        println!("skipped: no chromium (apt-get install chromium)");
+        return;
+    };
+    let scratch = scratch();
+    let page = scratch.0.join("page.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkless"))
+        .args(["bench", "memory", "--sizes", "2M,512K", "--pages", "base", "--methods", "vfork_exec"])
+        .args(["--runs", "5", "--no-save", "--html"])
+        .arg(&page)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let html = fs::read_to_string(&page).unwrap();
+    fs::write(&page, html.replacen("</body>", &format!("{PROBE}</body>"), 1)).unwrap();
+    let (dom, log) = dump(&chromium, &scratch.0, &page);
+    let result = result(&dom, &log);
+    let sizes = |first: &str, last: &str| serde_json::json!([first, last]);
+    assert_eq!(result["up"], sizes("512 KiB", "2 MiB"), "{result}");
+    assert_eq!(result["down"], sizes("2 MiB", "512 KiB"), "{result}");
 }
