@@ -29,7 +29,8 @@ pub(crate) struct Common {
     /// Counted runs of each method (slow methods take fewer).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
-    /// Stop after this many seconds, at a whole round.
+    /// Stop each measurement after this many seconds, at a whole round. `memory`, `cow`,
+    /// `blockwrite` and `all` make several: one for each size and kind of pages, target or suite.
     #[arg(long, value_name = "SECONDS")]
     time: Option<f64>,
     /// Give a rough answer in a few seconds.
