@@ -60,7 +60,9 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Code(code)) => ExitCode::from(code),
         Ok(Exit::Finding) => ExitCode::FAILURE,
         Err(error) => {
-            crate::terminal::complain!("forkless: {error:#}");
+            // Names of files and of methods may be anything.
+            let line = format!("{error:#}").trim_end().replace('\n', "\\n");
+            crate::terminal::complain!("forkless: {}", crate::terminal::plain(&line));
             if error.is::<Usage>() || error.is::<Filtered>() {
                 ExitCode::from(2)
             } else if error.is::<Missing>() {

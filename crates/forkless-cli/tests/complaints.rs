@@ -437,3 +437,19 @@ fn a_filter_that_leaves_one_suite_nothing_leaves_it_out() {
     assert!(said.contains("cow: --filter leaves no method; `forkless bench spawn --methods list`"), "{said}");
     assert!(said.contains("context: --filter leaves nothing; there are: "), "{said}");
 }
+
+#[test]
+fn a_name_cannot_steer_the_terminal_or_begin_a_line() {
+    let scratch = Scratch::new("complaints-names");
+    let name = "no\n\u{1b}[31mfile";
+    for arguments in [
+        &["compare", name, "published"][..],
+        &["history", name],
+        &["reproduce", "--no-run", "--with", name],
+        &["bench", "spawn", "--json", "/nonexistent/\n\u{1b}[31m"],
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let said = complaint(&output);
+        assert!(said.contains("\\n\\u{1b}[31m"), "{said:?}");
+    }
+}

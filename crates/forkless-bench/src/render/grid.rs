@@ -296,7 +296,7 @@ impl Grid {
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();
         let mut line = |cells: &[String]| {
-            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let cells: Vec<String> = cells.iter().map(|cell| markdown_cell(cell)).collect();
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         };
         line(&self.heads);
@@ -330,6 +330,21 @@ impl Grid {
             text_columns: 3,
         }
     }
+}
+
+/// Names of results that others made may be anything: none may end the line, be markup or control a
+/// terminal.
+fn markdown_cell(cell: &str) -> String {
+    let mut text = String::with_capacity(cell.len());
+    for c in cell.chars() {
+        match c {
+            '|' => text.push_str("\\|"),
+            '<' => text.push_str("&lt;"),
+            c if c.is_control() => text.extend(c.escape_default()),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 fn rows_of<'a>(suite: &'a Suite, metric: &'a str) -> impl Iterator<Item = &'a Row> {
@@ -482,6 +497,11 @@ mod tests {
         }
         assert_eq!(Grid::of_changes(&three, Some(160)).len(), 1);
         assert_eq!(Grid::of_changes(&three, None).len(), 1);
+    }
+
+    #[test]
+    fn a_name_stays_in_its_cell_of_markdown() {
+        assert_eq!(markdown_cell("a|<b>\n\u{1b}[1mc"), "a\\|&lt;b>\\n\\u{1b}[1mc");
     }
 
     #[test]
