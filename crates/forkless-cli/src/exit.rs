@@ -26,7 +26,8 @@ pub(crate) struct Usage(pub(crate) String);
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
-/// A filter that leaves a suite nothing to measure: exit code 2, unless another suite has something.
+/// A filter that leaves a suite nothing to measure: exit code 2, unless another suite has
+/// something.
 #[derive(Debug)]
 pub(crate) struct Filtered(pub(crate) String);
 

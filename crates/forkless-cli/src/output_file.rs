@@ -51,7 +51,8 @@ impl OutputFile {
         }
     }
 
-    /// Writes the result in place of what is there. If there is no room for it, what was there stays.
+    /// Writes the result in place of what is there. If there is no room for it, what was
+    /// there stays.
     pub(crate) fn write(self, result: &[u8]) -> io::Result<()> {
         match self {
             OutputFile::New(path) => {

@@ -418,7 +418,8 @@ fn a_file_is_made_with_its_result_and_one_form_has_one_file() {
     assert!(!scratch.0.join("a").exists());
 }
 
-/// Regression: `bench all` measured for seconds, and then failed because one suite had no such name.
+/// Regression: `bench all` measured for seconds, and then failed because one suite had no
+/// such name.
 #[test]
 fn a_filter_that_leaves_one_suite_nothing_leaves_it_out() {
     let scratch = Scratch::new("complaints-filter");

@@ -32,8 +32,8 @@ pub(crate) struct Args {
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<OsString>,
     /// Exit with 1 if a figure is shown to be worse, and a change of this many percent is not ruled
-    /// out; also if a figure of the first result cannot be judged. Two runs of different times show a slowdown of some 20 %. `forkless bench spawn
-    /// --against COMMAND` shows 10 %.
+    /// out; also if a figure of the first result cannot be judged. Two runs of different times show
+    /// a slowdown of some 20 %. `forkless bench spawn --against COMMAND` shows 10 %.
     #[arg(long, value_name = "PERCENT", value_parser = args::percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
     /// Compare every figure relative to its own side's yardstick, without a verdict. Published

@@ -725,8 +725,8 @@ fn a_bench_is_plain_where_the_library_is_all_around() {
     }
 }
 
-/// No environment keeps the library out there: it is switched off, but in the methods that are under
-/// `run`.
+/// No environment keeps the library out there: it is switched off, but in the methods that are
+/// under `run`.
 #[test]
 fn a_bench_switches_the_systems_list_off_and_says_so() {
     let note = "ld.so.preload brings the library into every program: plain runs have it switched off";
