@@ -106,7 +106,7 @@ fn a_killed_or_interrupted_run_leaves_no_file_behind() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        assert!(wait_until(|| scratch.temporary_files() == 1), "the child program was never written");
+        assert!(wait_until(|| scratch.temporary_files() > 0), "the child program was never written");
         let status = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
         assert!(status.success());
         assert!(!child.wait().unwrap().success());
