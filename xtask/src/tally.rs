@@ -8,7 +8,10 @@
 //! Not cargo-nextest: CI would have to build it from source (minutes on two processors), it starts
 //! a process for each test, and it does not know a test that skips itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+
+/// Of a test that is ignored without a reason of its own.
+const NO_REASON: &str = "runs on request, or its binary says above why not";
 
 /// The counts so far, with the names for the closing summary.
 #[derive(Debug, Default)]
@@ -56,6 +59,8 @@ pub(crate) struct Reader {
     showing: Option<String>,
     /// The test whose name has been printed, and whose outcome has not.
     begun: Option<String>,
+    /// Why a test will not run here, by its name.
+    reasons: HashMap<String, String>,
     /// Inside the output of failed tests.
     failures: bool,
     /// Inside the output or the list of passed tests.
@@ -125,6 +130,14 @@ impl Reader {
             }
             return Show::Yes;
         }
+        // A test of libtest-mimic that is known beforehand not to run here: its reason comes before
+        // the tests begin, since "ignored" has none then.
+        if let Some((name, why)) = line.split_once(": ignored, ")
+            && !name.contains(' ')
+        {
+            self.reasons.insert(name.to_owned(), why.to_owned());
+            return Show::Yes;
+        }
         // Output that is not captured stands between the test's name and its outcome.
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.trim_end().strip_suffix(" ...")) {
             self.begun = Some(name.trim_end().to_owned());
@@ -147,6 +160,8 @@ impl Reader {
             if let Some(why) = outcome.strip_prefix("ignored").or_else(|| outcome.strip_prefix("skipped")) {
                 let why = why.trim_start_matches([',', ':', ' ']);
                 let why = why.strip_prefix('(').and_then(|why| why.strip_suffix(')')).unwrap_or(why);
+                let known = self.reasons.get(name).map_or(NO_REASON, String::as_str);
+                let why = if why.is_empty() { known } else { why };
                 self.tally.skips.push(format!("{name}: {why}"));
                 return Show::Yes;
             }
@@ -275,6 +290,14 @@ mod tests {
         let tally = count(output, true);
         assert_eq!(tally.closing(), "1 passed, 0 failed, 1 skipped");
         assert_eq!(tally.skips, ["of_fentry: the kernel refuses it"]);
+    }
+
+    #[test]
+    fn a_test_that_is_known_not_to_run_here_has_the_reason_that_was_given_before() {
+        let output = "of_php: ignored, no php\n\ntest of_php ... ignored\ntest by_the_clock ... ignored\n\n\
+                      test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 1.2s";
+        let tally = count(output, true);
+        assert_eq!(tally.skips, ["of_php: no php".to_owned(), format!("by_the_clock: {NO_REASON}")]);
     }
 
     #[test]
