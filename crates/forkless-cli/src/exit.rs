@@ -62,7 +62,7 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Finding) => ExitCode::FAILURE,
         Err(error) => {
             // Names of files and of methods may be anything.
-            let line = format!("{error:#}").trim_end().replace('\n', "\\n");
+            let line = crate::terminal::in_line(format!("{error:#}").trim_end());
             crate::terminal::complain!("forkless: {}", crate::terminal::plain(&line));
             if error.is::<Usage>() || error.is::<Filtered>() {
                 ExitCode::from(2)

@@ -37,7 +37,6 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Text of another process inside of a line: a newline would begin another line of the output.
-#[cfg(target_os = "linux")]
 pub(crate) fn in_line(text: &str) -> String {
     text.replace('\n', "\\n")
 }
