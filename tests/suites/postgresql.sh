@@ -9,6 +9,8 @@ prepare() {
 	[ -x "$bin/postgres" ] && [ -x "$regress" ] || { echo "suites: no server of Debian's PostgreSQL is installed"; return 1; }
 	[ "$(id -u)" = 0 ] || { echo "suites: PostgreSQL's tests are run by the user postgres, as whom only root can run them"; return 1; }
 	fetch_source "postgresql-${version##*/}" || return 1
+	runuser -u postgres -- test -r "$source/configure" ||
+		{ echo "suites: postgres cannot read $source: name another folder in FORKLESS_SUITES"; return 1; }
 	# The tests call functions in C. Building them needs the headers of this version, which
 	# configure makes.
 	[ -e "$source/src/test/regress/regress.so" ] || (cd "$source" && ./configure --without-readline --without-zlib --without-icu >configured 2>&1 &&

@@ -14,7 +14,7 @@
 #
 # A case whose outcome differs runs three more times in each way. It counts as different, unless its
 # outcome also varies without forkless. The difference is printed, with the directory that keeps
-# both outputs.
+# both outputs. A suite of which no case passes without forkless fails: it shows nothing.
 #
 # A suite is a file SUITE.sh, which defines
 #   prepare      puts the suite's needs into $source, which is kept between runs
@@ -28,7 +28,8 @@
 #   deviates CASE
 #                succeeds, and prints the reason, for a case that is known to differ. Optional
 #
-# Exit 1 if a case differs, 2 for a wrong argument, 3 if something needed is missing.
+# Exit 1 if a case differs or a suite shows nothing, 2 for a wrong argument, 3 if something is
+# missing.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 suites=$(cd "$(dirname "$0")" && ls -- *.sh | sed 's/\.sh$//' | grep -vxE 'run|std-process')
@@ -119,7 +120,7 @@ counter() { # NAME: summed over the reports of a suite
 }
 
 suite() { # NAME
-	local case mode modes all same=0 vary=0 differ=0 known=0 dir number=0 why
+	local case mode modes all same=0 vary=0 differ=0 known=0 passed=0 dir number=0 why
 	source=$store/$1
 	mkdir -p "$source"
 	: >"$work/reports"
@@ -132,6 +133,7 @@ suite() { # NAME
 		mkdir -p "$dir"
 		once plain "$case" "$dir/plain.1"
 		number=$((number + 1))
+		[ "$(tail -1 "$dir/plain.1")" != 'status 0' ] || passed=$((passed + 1))
 		if [ $((number % 2)) = 1 ]; then modes='exact+report speculate'; else modes='exact speculate+report'; fi
 		for mode in $modes; do
 			once "$mode" "$case" "$dir/$mode.1"
@@ -149,10 +151,16 @@ suite() { # NAME
 			fi
 		done
 	done
-	echo "$1: $(wc -w <<<"$all") cases, each with exact and speculate: $same the same, $vary vary without forkless too," \
+	echo "$1: $(wc -w <<<"$all") cases ($passed pass without forkless), each with exact and speculate:" \
+		"$same the same, $vary vary without forkless too," \
 		"$known differ as they are known to, $differ differ;" \
 		"$(counter speculated) forks speculated, $(counter committed) committed"
 	[ "$differ" = 0 ] || failed=1
+	# Cases that cannot even begin end the same in each mode.
+	if [ "$passed" = 0 ]; then
+		failed=1 kept=1
+		echo "$1: no case passes without forkless, so nothing is shown: see the outputs in $work/$1"
+	fi
 }
 
 failed=0 missing=0
