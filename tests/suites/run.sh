@@ -96,7 +96,9 @@ once() { # MODE CASE FILE
 	fi
 	(cd "$here" && one "$2") </dev/null >"$work/output" 2>&1
 	status=$?
-	{ said <"$work/output"; echo "status $status"; } >"$3"
+	# Without room, all outcomes would be the same empty file.
+	{ said <"$work/output"; echo "status $status"; } >"$3" ||
+		{ echo "suites: the outcome of $2 cannot be written to $3" >&2; exit 3; }
 	if [ "$1" != "${1%+report}" ]; then
 		# The report comes a moment after the program's end.
 		for _ in $(seq 50); do [ -s "$work/report" ] && break; sleep 0.1; done
