@@ -116,29 +116,32 @@ unsafe fn strip_preload(entry: *mut c_char) -> bool {
 
 /// Takes the tunable for the pool of huge pages, which the launcher put at the end of
 /// `GLIBC_TUNABLES`, out again: a child that inherited it would take pages from the pool, and at
-/// worst die of SIGBUS.
+/// worst die of SIGBUS. A variable of nothing else goes with it. One that the caller had set to
+/// nothing has a colon left.
 ///
 /// # Safety
 /// `envp` is a vector of writable strings that end in a NUL, which ends in a null pointer; nobody
 /// else looks at it.
 #[inline(never)]
 pub(crate) unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
-    let mut at = envp;
+    let (mut from, mut to) = (envp, envp);
     loop {
-        // SAFETY: the vector has not ended before `at`.
-        let entry = unsafe { *at };
+        // SAFETY: the vector has not ended before `from`.
+        let entry = unsafe { *from };
+        // SAFETY: `to` never overtakes `from`.
+        unsafe { *to = entry };
         if entry.is_null() {
             return;
         }
+        from = from.wrapping_add(1);
         // SAFETY: entries are NUL-terminated, and stay.
         if let Some(value) = unsafe { value_of(entry, "GLIBC_TUNABLES") }
             && let Some(rest) = value.to_bytes().strip_suffix(forkless_run::HUGETLB_TUNABLE.as_bytes())
         {
-            // Without the colon that joined it to what was there.
-            let kept = rest.strip_suffix(b":").unwrap_or(rest);
+            let Some(kept) = rest.strip_suffix(b":") else { continue };
             // SAFETY: inside the entry, which is the process's own writable string.
             unsafe { *kept.as_ptr().cast_mut().wrapping_add(kept.len()) = 0 };
         }
-        at = at.wrapping_add(1);
+        to = to.wrapping_add(1);
     }
 }

@@ -3,7 +3,7 @@
 //! system's: a test changes its size, and sets it back even if it fails.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::support::{before_linux, compile, observe, plain, run};
@@ -134,4 +134,27 @@ fn pages_of_a_gibibyte_asked_for_are_not_taken() {
     let (kib, lines) = serve("malloc", &[("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1073741824")]);
     assert!(kib > 48 << 10, "{kib} KiB");
     assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+/// Neither the program nor an executed one may see the tunable, or the pool would be theirs. What
+/// the caller had set stays, also to nothing.
+#[test]
+fn the_tunable_of_the_pool_is_not_inherited() {
+    let shown = |own: Option<&str>| {
+        let show = ["-c", "echo \"<${GLIBC_TUNABLES-unset}>\"; env | grep -c ^GLIBC_TUNABLES="];
+        let mut command = run(&["--huge-pages=hugetlb"], Path::new("/bin/sh"), &show);
+        command.env_remove("GLIBC_TUNABLES").envs(own.map(|value| ("GLIBC_TUNABLES", value)));
+        observe(&mut command)
+    };
+    {
+        let Some(_pool) = Pool::of(4) else { return };
+        assert_eq!(shown(None), (Some(1), "<unset>\n0\n".into(), String::new()));
+        assert_eq!(shown(Some("")), (Some(0), "<>\n1\n".into(), String::new()));
+        let own = "glibc.malloc.check=0";
+        assert_eq!(shown(Some(own)), (Some(0), format!("<{own}>\n1\n"), String::new()));
+    }
+    let Some(_pool) = Pool::of(0) else { return };
+    let (_, out, err) = shown(None);
+    assert!(err.contains("using transparent ones") && err.lines().count() == 1, "{err}");
+    assert!(out.contains("hugetlb=1"), "{out}");
 }

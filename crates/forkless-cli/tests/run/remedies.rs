@@ -159,23 +159,3 @@ fn thp_settings_join_those_that_are_there() {
     assert!(tunables.starts_with("glibc.malloc.check=0:glibc.malloc.hugetlb=1"), "{out}");
     assert_eq!(lines.next(), Some("narenas:1,thp:always"));
 }
-
-/// Neither an executed program nor a shell's child may see the tunable, or the pool would be
-/// theirs.
-#[test]
-fn the_hugetlb_setting_is_not_inherited() {
-    let pool = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    let grows = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages");
-    let none = |t: &std::io::Result<String>| t.as_ref().map_or("0", |t| t.trim()) == "0";
-    let (_, out, err) = observe(&mut run(
-        &["--huge-pages=hugetlb"],
-        Path::new("/bin/sh"),
-        &["-c", "echo \"<$GLIBC_TUNABLES>\""],
-    ));
-    if none(&pool) && none(&grows) {
-        assert!(err.contains("using transparent ones") && err.lines().count() == 1, "{err}");
-        assert!(out.contains("hugetlb=1"), "{out}");
-    } else {
-        assert_eq!(out, "<>\n", "{err}");
-    }
-}

@@ -138,8 +138,13 @@ fn decide(mode: HugePages, system: &System, environment: &EnvironmentEntries) ->
         }
         HugePages::Pool => {
             // Last, where the library finds it. Two MiB by size: a default size of 1 GiB would hand
-            // the only such page to the process that comes first.
-            s.variables.push(("GLIBC_TUNABLES", joined(&own, HUGETLB_TUNABLE)));
+            // the only such page to the process that comes first. Without a colon before it, the
+            // library takes the whole variable out again.
+            let value = match environment.get("GLIBC_TUNABLES") {
+                Some(_) => format!("{own}:{HUGETLB_TUNABLE}"),
+                None => HUGETLB_TUNABLE.to_owned(),
+            };
+            s.variables.push(("GLIBC_TUNABLES", value));
         }
     }
     s
@@ -158,7 +163,7 @@ fn appended(old: &str, separator: &str, value: &str) -> String {
 mod tests {
     use std::ffi::CString;
 
-    use super::{Allocators, HugePages, HugePagesWarning, System, decide};
+    use super::{Allocators, HUGETLB_TUNABLE, HugePages, HugePagesWarning, System, decide};
     use crate::EnvironmentEntries;
 
     fn system(thp: &str, free: u64, overcommit: u64) -> System {
@@ -189,6 +194,16 @@ mod tests {
         let s = decide(HugePages::Pool, &system("madvise", 0, 0), &tunables);
         assert_eq!(s.warnings, [HugePagesWarning::EmptyPool]);
         assert!(!s.variables.iter().any(|(_, v)| v.contains("1073741824")), "{:?}", s.variables);
+    }
+
+    #[test]
+    fn a_variable_that_the_caller_set_to_nothing_is_told_from_none() {
+        let value = |own: &[&str]| {
+            let s = decide(HugePages::Pool, &system("madvise", 100, 0), &environment(own));
+            s.variables.into_iter().find(|(n, _)| *n == "GLIBC_TUNABLES").unwrap().1
+        };
+        assert_eq!(value(&[]), HUGETLB_TUNABLE);
+        assert_eq!(value(&["GLIBC_TUNABLES="]), format!(":{HUGETLB_TUNABLE}"));
     }
 
     #[test]
