@@ -208,6 +208,8 @@ pub enum Cause {
 const STAT: u16 = 144;
 const STATX: u16 = 256;
 const STATFS: u16 = 120;
+/// `sockaddr_storage`.
+const ADDRESS: u16 = 128;
 /// linux/socket.h.
 const AF_UNIX: u32 = 1;
 
@@ -264,6 +266,10 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         // Nobody knows it until it has a name or a peer (unix(7)).
         k::__NR_socket if a[0] as u32 == AF_UNIX => Make(const { make().then(Then::Opened) }),
         k::__NR_connect if child.is_usable(a[0]) => Ruling::Emulate(Emulated::Connect),
+        // Shells ask whether their input is a socket. An address has 128 bytes at most.
+        k::__NR_getsockname | k::__NR_getpeername => {
+            unless_hidden(child, a[0], const { make().bytes(1, ADDRESS).bytes(2, 4) })
+        }
         k::__NR_eventfd | k::__NR_eventfd2 | k::__NR_epoll_create | k::__NR_epoll_create1 => {
             Make(const { make().then(Then::Opened) })
         }
@@ -834,5 +840,5 @@ mod tests {
         assert_eq!(allowed.len(), LISTED, "{allowed:?}");
     }
 
-    const LISTED: usize = 111;
+    const LISTED: usize = 113;
 }

@@ -37,6 +37,7 @@ cases! {
     adds_the_right_to_write: 3, ["Call", "Call", "Call"];
     adds_the_right_to_write_under_a_limit: 0, ["Layout", "Layout"];
     asks_about_its_time: 1, [];
+    asks_for_addresses: 1, [];
     looks_for_a_name_service: 2, ["Call", "Call", "Call", "Call"];
     reads_what_is_the_same_for_all: 1, ["Inherited"];
 }
