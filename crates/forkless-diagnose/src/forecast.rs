@@ -14,12 +14,15 @@ use crate::mappings::Mapping;
 use crate::model::CostModel;
 use crate::procfs;
 use crate::program::ProcessName;
-use crate::reach::{Everywhere, Obstacle, Reach};
+use crate::reach::{Everywhere, Obstacle, RANGES, Reach};
 use crate::remedy::StartedProgram;
 use crate::repair::{Plan, RepairOptions, probe_repair};
 
 /// Share of anonymous memory in huge pages above which nothing is gained.
 pub(crate) const HUGE_ENOUGH: f64 = 0.9;
+
+/// Mappings of a small program that is dynamically linked.
+const USUAL_MAPPINGS: u64 = 64;
 
 /// The cost of a fork of a process, in its caller, nanoseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -129,16 +132,23 @@ impl ForkForecast {
             },
             invocation: Invocation::of(pid),
         };
-        let now = model.fork(small_pages, huge_pages);
+        // Those that each process has are in the price of a fork without memory.
+        let mappings = shape.as_ref().map_or(0, |shape| shape.mappings.saturating_sub(USUAL_MAPPINGS));
+        let of_mappings = |count: u64| model.fork_per_mapping.times(count as f64);
+        let now = model.fork(small_pages, huge_pages).plus(of_mappings(mappings));
         let gains = |cost: &Estimate| cost.mid < now.mid;
         let with_huge_pages = match &shape {
             None => Err("this user may not look at its memory; root may".to_owned()),
             Some(shape) => with_huge_pages(pid, &memory, shape, model),
         };
-        let with_huge_pages = with_huge_pages.and_then(|cost| {
+        let with_huge_pages = with_huge_pages.map(|cost| cost.plus(of_mappings(mappings))).and_then(|cost| {
             gains(&cost).then_some(cost).ok_or_else(|| "its small pages cost no more".to_owned())
         });
         let under_run = under_run(pid, memory.anon, model, installed)
+            .map(|(cost, left)| {
+                let copied = model.fork_per_entry.times((small_pages + huge_pages) as f64 * left);
+                cost.plus(copied).plus(of_mappings(mappings.saturating_sub(RANGES)))
+            })
             .and_then(|cost| gains(&cost).then_some(cost).ok_or_else(|| Obstacle::Cheap.to_string()));
         Ok(Self {
             process,
@@ -177,6 +187,8 @@ struct Kept {
 #[derive(Debug)]
 struct Shape {
     kept: Kept,
+    /// Mappings that a fork copies.
+    mappings: u64,
     /// Memory in huge pages that a fork copies, bytes.
     anon_huge: u64,
     /// What [`repair`](crate::repair()) would merge of what a fork copies. `None` if the pages may
@@ -191,6 +203,7 @@ impl Shape {
         };
         let copied = mappings.iter().filter(|mapping| !mapping.is_kept);
         Self {
+            mappings: copied.clone().count() as u64,
             kept: Kept { anon: sum(true, |one| one.anon), swap: sum(true, |one| one.swap) },
             anon_huge: sum(false, |one| one.anon_huge),
             plan: Plan::of_process(pid, copied, RepairOptions::default().populated).ok(),
@@ -237,19 +250,20 @@ fn with_huge_pages(
 }
 
 /// As the findings have it: the caller still pays for a speculation. The library's own rules decide
-/// whether it does anything for this process. `installed` is whether it is here.
+/// whether it does anything for this process. `installed` is whether it is here. Also the share of
+/// the memory that is copied all the same.
 fn under_run(
     pid: u32,
     anon: u64,
     model: &CostModel,
     installed: Result<(), String>,
-) -> Result<Estimate, String> {
+) -> Result<(Estimate, f64), String> {
     installed?;
     let reach = Reach::of(pid);
     let obstacle = Everywhere::look(None).in_forks(reach.as_ref(), anon);
     obstacle.map_err(|obstacle| obstacle.to_string())?;
-    let looking = reach.map_or(0.0, |reach| reach.looking_ns());
-    Ok(model.speculation().looking(looking).in_caller)
+    let (looking, left) = reach.map_or((0.0, 0.0), |reach| (reach.looking_ns(), reach.left(anon)));
+    Ok((model.speculation().looking(looking).in_caller, left))
 }
 
 #[cfg(test)]

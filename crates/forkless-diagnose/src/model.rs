@@ -33,6 +33,8 @@ pub struct CostModel {
     pub fork_per_entry: Estimate,
     /// Added by each transparent huge page; `None` where none could be had.
     pub fork_per_huge_page: Option<Estimate>,
+    /// Added by each mapping, in the caller.
+    pub fork_per_mapping: Estimate,
     /// Taking down each copied entry, in the child (at exec or exit).
     pub teardown_per_entry: Estimate,
     /// Write-protect fault that copies a 4 KiB page, the sharer still alive.
@@ -86,6 +88,7 @@ impl CostModel {
             create: create_without_copy()?,
             fork_per_entry,
             fork_per_huge_page,
+            fork_per_mapping: per_mapping(fork_per_entry)?,
             teardown_per_entry: forks.child_added.times(1.0 / entries),
             fault_copied,
             fault_reused,
@@ -236,6 +239,19 @@ impl Block {
         Ok(())
     }
 
+    /// Makes each page a mapping by itself, by advice that differs from that of its neighbours.
+    fn split(&self) -> io::Result<()> {
+        for offset in (0..self.bytes).step_by(2 * PAGE) {
+            // SAFETY: the offset is within the block.
+            let at = unsafe { self.start.add(offset) };
+            // SAFETY: the page is ours, and the advice changes no content.
+            if unsafe { libc::madvise(at.cast(), PAGE, libc::MADV_RANDOM) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes in huge pages by the kernel's count. The kernel follows the advice only while it has
     /// free huge pages.
     fn huge_bytes(&self) -> usize {
@@ -256,6 +272,16 @@ fn per_huge_page(per_entry: Estimate) -> io::Result<Option<Estimate>> {
     let small_entries = ((BLOCK - huge) / PAGE) as f64;
     let added = Forks::measure(&block)?.caller_added.minus(per_entry.times(small_entries)).at_least_zero();
     Ok(Some(added.times(HUGE as f64 / huge as f64)))
+}
+
+/// The price of a mapping at a fork: of each page of a block that is one by itself.
+fn per_mapping(per_entry: Estimate) -> io::Result<Estimate> {
+    const MAPPINGS: usize = 4096;
+    let block = Block::new(MAPPINGS * PAGE, libc::MADV_NOHUGEPAGE)?;
+    block.split()?;
+    let copied = per_entry.times(MAPPINGS as f64);
+    let added = Forks::measure(&block)?.caller_added.minus(copied).at_least_zero();
+    Ok(added.times(1.0 / MAPPINGS as f64))
 }
 
 impl Drop for Block {

@@ -43,6 +43,8 @@ pub enum Obstacle {
     Small(u64),
     /// A copy costs no more than a speculation.
     Cheap,
+    /// Nearly all its memory lies in mappings that are too small to be kept from a child.
+    Pieces,
     /// So many mappings must be looked at that it costs more than a copy.
     Mappings(u64),
     /// The quickest of the children took so many nanoseconds until its exec, more than the limit.
@@ -84,6 +86,9 @@ impl fmt::Display for Obstacle {
             Self::Cheap => f.write_str("a copy of its memory costs no more than it would"),
             Self::Mappings(count) => {
                 write!(f, "looking at its {count} mappings would cost more than the copy")
+            }
+            Self::Pieces => {
+                f.write_str("its memory lies in mappings of less than 128 KiB, which each child gets")
             }
             Self::Slow(ns) => write!(
                 f,
@@ -196,6 +201,9 @@ fn known_act(exe: &str) -> Option<&'static str> {
     })
 }
 
+/// So many ranges of memory at most are kept from a speculative child.
+pub(crate) const RANGES: u64 = 512;
+
 /// What decides about the library in a process, read while the process lives.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
@@ -212,7 +220,10 @@ pub(crate) struct Reach {
     /// Signals for which it has a handler, and those that its first thread blocks.
     handled: SigSet,
     blocked: SigSet,
+    /// Its writable mappings: a speculation looks at each.
     mappings: u64,
+    /// Bytes of memory that children may lack, used or not; `None` if that is not known.
+    within_reach: Option<u64>,
     threads: u64,
     /// Its user.
     pub(crate) root: bool,
@@ -254,8 +265,10 @@ impl Reach {
         if is_secure(pid) {
             reach.program = Some(ProgramError::SetId);
         }
+        let writable = maps.lines().filter_map(writable_mapping);
+        reach.mappings = writable.clone().count() as u64;
+        reach.within_reach = Some(within_reach(writable));
         for line in maps.lines() {
-            reach.mappings += 1;
             let Some(path) = line.find('/').map(|at| &line[at..]) else { continue };
             reach.loaded |= forkless_run::names_library(path.as_bytes());
             // The record's folder in memory, or in /tmp where there is no /dev/shm.
@@ -291,13 +304,17 @@ impl Reach {
         if anon < speculated_from() {
             return Err(Obstacle::Small(anon));
         }
+        let absent = anon.min(self.within_reach.unwrap_or(anon));
+        if absent < speculated_from() {
+            return Err(Obstacle::Pieces);
+        }
         if let Some(act) = self.act {
             return Err(Obstacle::Acts(act));
         }
         // `costs_too_many_looks` of forkless-preload.
         const USUAL: u64 = 128;
         const PAGES_A_LOOK: u64 = 5;
-        if anon / 4096 < self.looks(USUAL) * PAGES_A_LOOK {
+        if absent / 4096 < self.looks(USUAL) * PAGES_A_LOOK {
             return Err(Obstacle::Mappings(self.mappings));
         }
         Ok(())
@@ -317,6 +334,12 @@ impl Reach {
     /// Mappings that a speculation looks at beside the usual ones: beside threads three times.
     fn looks(&self, usual: u64) -> u64 {
         self.mappings.saturating_sub(usual) * if self.threads > 1 { 3 } else { 1 }
+    }
+
+    /// The share of `anon` bytes that a speculation copies all the same.
+    pub(crate) fn left(&self, anon: u64) -> f64 {
+        let absent = anon.min(self.within_reach.unwrap_or(anon));
+        1.0 - absent as f64 / anon.max(1) as f64
     }
 
     /// The time that a speculation takes to look at the mappings, nanoseconds.
@@ -339,6 +362,24 @@ impl Reach {
         sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         sums.into_iter().map(|(reason, count)| (reason.to_string(), count)).collect()
     }
+}
+
+/// A writable mapping of a line of maps: its bytes, and whether children may lack it.
+fn writable_mapping(line: &str) -> Option<(u64, bool)> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, rights, inode) = (words.next()?, words.next()?, words.nth(2)?);
+    let (start, end) = range.split_once('-')?;
+    let bytes = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(start, 16).ok()?)?;
+    let may_lack = rights.starts_with("rw") && rights.ends_with('p') && inode == "0";
+    (rights.get(1..2)? == "w").then_some((bytes, may_lack))
+}
+
+/// Bytes that children may lack of writable mappings: of the first so many that are large enough
+/// (`Ranges` and `SMALLEST` of forkless-speculate and forkless-preload).
+fn within_reach(mappings: impl Iterator<Item = (u64, bool)>) -> u64 {
+    const SMALLEST: u64 = 128 << 10;
+    let large = mappings.filter(|(bytes, may_lack)| *may_lack && *bytes >= SMALLEST);
+    large.take(RANGES as usize).map(|(bytes, _)| bytes).sum()
 }
 
 /// The signals that the first thread of a process blocks, by its status. For a moment of each spawn
@@ -422,6 +463,19 @@ mod tests {
         assert_eq!(many.of_forks(64 << 20), Ok(()));
         let beside_threads = Reach { threads: 2, ..many };
         assert_eq!(beside_threads.of_forks(50 << 20), Err(Obstacle::Mappings(1128)));
+        // Of many small mappings a speculation keeps only the first ones from a child.
+        let maps = "7f00-7f01 rw-s 0 00:01 5\n".to_owned()
+            + &"7f0000000000-7f0000021000 rw-p 00000000 00:00 0\n7f0000021000-7f0000022000 r--p 0 00:00 0\n"
+                .repeat(3000);
+        let writable = || maps.lines().filter_map(writable_mapping);
+        assert_eq!((writable().count(), within_reach(writable())), (3001, 512 * 0x21000));
+        let cut = Reach { mappings: 3001, within_reach: Some(512 * 0x21000), threads: 1, ..Reach::default() };
+        assert_eq!(cut.of_forks(400 << 20), Ok(()));
+        assert!((cut.left(400 << 20) - (1.0 - 66.0 / 400.0)).abs() < 1e-9 && cut.left(1 << 20) == 0.0);
+        let cut = Reach { mappings: 4000, ..cut };
+        assert_eq!(cut.of_forks(400 << 20), Err(Obstacle::Mappings(4000)));
+        let pieces = Reach { within_reach: Some(1 << 20), ..cut };
+        assert_eq!(pieces.of_forks(400 << 20), Err(Obstacle::Pieces));
         let loaded = Reach { loaded: true, off: true, ..Reach::default() };
         assert_eq!(loaded.of_program(), Err(Obstacle::Loaded(Vec::new())));
         assert!(Reach::of(1 << 23).is_none());

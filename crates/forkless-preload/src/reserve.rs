@@ -43,7 +43,7 @@ pub(crate) const WORKSPACES: Area = MERGING.then(256 << 10);
 /// Streams of `popen`.
 pub(crate) const STREAMS: Area = WORKSPACES.then(8 << 10);
 /// Tables of speculations.
-pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (892 << 10));
+pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (940 << 10));
 /// What a speculative child shares with its memory server or attendant.
 pub(crate) const FETCH_PAGES: Area = STREAMS.then(SPECULATION * (68 << 10));
 /// The pages that a speculative child shares with its parent.

@@ -50,7 +50,7 @@ kinds! {
     NoMaps = 9, "NoMaps", "mappings could not be listed";
     Descriptors = 10, "Descriptors", "no free descriptor";
     AltStack = 11, "AltStack", "on an alternate signal stack";
-    Learned = 12, "Learned", "call site whose children seldom exec";
+    Learned = 12, "Learned", "call site that pauses";
     Busy = 13, "Busy", "another thread was forking or changing memory";
     Unusual = 14, "Unusual", "unusual call in a fork handler";
     Advice = 15, "Advice", "not all MADV_DONTFORK ranges of the program are known";

@@ -474,7 +474,9 @@ fn under_run(context: &Context<'_>, merged: &Merged, costs: &Costs) -> Result<Un
     let share = speculated(context, merged, costs.teardown)?;
     // Each start still costs a speculation.
     let price = context.speculation(&merged.programs);
-    let saving = |cost: Estimate, price| part(cost.minus(price).at_least_zero(), share);
+    let anon = merged.group.anon.mean as u64;
+    let lacked = 1.0 - context.reach(&merged.programs).map_or(0.0, |reach| reach.left(anon));
+    let saving = |cost: Estimate, price| part(cost.times(lacked).minus(price).at_least_zero(), share);
     let in_all = saving(costs.whole, price.in_all);
     if in_all.mid <= 0.0 {
         return Err(Obstacle::Cheap);
