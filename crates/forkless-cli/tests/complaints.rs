@@ -149,6 +149,90 @@ fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
     ] {
         let own = std::process::id().to_string();
         let arguments: Vec<&str> =
+/// Regression: `history` passed over what `compare latest` stumbled on, and a pipe hung both.
+#[test]
+fn every_reader_of_the_data_directory_passes_over_what_is_no_result() {
+    let scratch = Scratch::new("complaints-rule");
+    let result = result(&scratch);
+    let kept = scratch.0.join("data/forkless/bench");
+    fs::create_dir_all(&kept).unwrap();
+    for name in ["20261122T000000Z-spawn-0.json", "20261123T000000Z-spawn-1.json"] {
+        fs::copy(&result, kept.join(name)).unwrap();
+    }
+    let odd = ["99990101T000000Z-broken.json", "99990102T000000Z-other.json", "99990103T000000Z-folder.json"];
+    fs::write(kept.join(odd[0]), "{").unwrap();
+    fs::write(kept.join(odd[1]), r#"{"schema":"other/1"}"#).unwrap();
+    fs::create_dir(kept.join(odd[2])).unwrap();
+    let pipe = "99990104T000000Z-pipe.json";
+    assert!(Command::new("mkfifo").arg(kept.join(pipe)).status().unwrap().success());
+    fs::write(kept.join("notes.txt"), "no result's name").unwrap();
+    for (arguments, code, shown) in [
+        (&["history"][..], 0, "20261123T000000Z-spawn-1 "),
+        (&["history", "--json"], 0, "20261123T000000Z-spawn-1.json"),
+        (&["history", "latest"], 0, "vfork_exec"),
+        (&["compare", "latest~1", "latest"], 2, "are the same run"),
+        (&["history", "latest~2"], 2, "only 2 results in"),
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let errors = text(&output.stderr);
+        for name in odd.iter().chain([&pipe]) {
+            let named = errors.lines().filter(|line| line.contains(name) && line.contains("passed over: "));
+            assert_eq!(named.count(), 1, "{arguments:?}: {name}: {errors}");
+        }
+        assert!(!errors.contains("notes.txt"), "{errors}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert!((text(&output.stdout) + &errors).contains(shown), "{arguments:?}: {output:?}");
+    }
+    let named = forkless(&scratch, &["history", "99990101"]).output().unwrap();
+    assert!(complaint(&named).contains("broken.json is not a saved result"), "its own fault: {named:?}");
+}
+
+/// Regression: it said that there are no results.
+#[test]
+fn a_data_directory_that_cannot_be_read_is_named_with_the_reason() {
+    let scratch = Scratch::new("complaints-unreadable");
+    fs::create_dir_all(scratch.0.join("data/forkless")).unwrap();
+    fs::write(scratch.0.join("data/forkless/bench"), "no directory").unwrap();
+    for arguments in [&["history"][..], &["history", "latest"], &["compare", "2026", "latest~1"]] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains("data/forkless/bench: Not a directory"), "{arguments:?}: {line}");
+        assert!(line.contains("XDG_DATA_HOME"), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+    }
+}
+
+/// Regression: what followed the last `#` of a file's name was taken for a method.
+#[test]
+fn a_result_may_have_any_name_and_a_method_behind_it() {
+    let scratch = Scratch::new("complaints-names");
+    let result = result(&scratch);
+    fs::create_dir(scratch.0.join("d#e")).unwrap();
+    let odd: [&[u8]; 7] =
+        [b"a#b.json", b"d#e/f", b"x@y:z ", b"#vfork_exec", b"\xff", b"new\nline", b"./-lead"];
+    for name in odd {
+        let path = scratch.0.join(OsStr::from_bytes(name));
+        fs::copy(&result, &path).unwrap();
+        for method in [&b""[..], b"#vfork_exec"] {
+            let mut compare = forkless(&scratch, &["compare", "--relative", "published:solaris"]);
+            let name = OsStr::from_bytes(&[name, method].concat()).to_owned();
+            let output = compare.current_dir(&scratch.0).arg(&name).output().unwrap();
+            let line = complaint(&output);
+            // The result was read: it has no system call.
+            assert!(line.contains("have no row in common"), "{name:?}: {line}");
+        }
+    }
+    for (name, said) in [
+        ("a#b.json#", "a method's name is missing after #; there are: vfork_exec"),
+        ("a#b.json#popen", "a#b.json has no method popen"),
+        ("nosuch#vfork_exec", "nosuch: no such file"),
+    ] {
+        let mut compare = forkless(&scratch, &["compare", name, "published"]);
+        let line = complaint(&compare.current_dir(&scratch.0).output().unwrap());
+        assert!(line.contains(said), "{name}: {line}");
+    }
+}
+
             arguments.iter().map(|&word| if word == "self" { &own } else { word }).collect();
         let output = forkless(&scratch, &arguments).stdout(full.try_clone().unwrap()).output().unwrap();
         let line = complaint(&output);
