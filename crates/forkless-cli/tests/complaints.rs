@@ -66,6 +66,38 @@ fn what_cannot_be_read_or_compared_is_usage_and_named() {
         (&["bench", "victims", "--restarts", "2"], "--restarts is not for victims"),
         (&["bench", "selfcheck", "--slowdown", "-1"], "must be above 0"),
         (&["diagnose", "-o", "/nonexistent/x", "--", "true"], "cannot write the report to /nonexistent/x"),
+        (&["bench", "blockwrite", "--size", "0"], "leaves nothing to write"),
+        (&["reproduce", "E1", "--memory", "1G"], "--memory is for E6"),
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains(said), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+    }
+}
+
+/// Regression: some were measured after all, some took minutes, and two sums overflowed.
+#[test]
+fn an_absurd_size_time_or_count_is_usage() {
+    let scratch = Scratch::new("complaints-absurd");
+    const MOST: &str = "18446744073709551615";
+    for (arguments, said) in [
+        (&["reproduce", "E6", "--memory", "100T"][..], "more than 64T"),
+        (&["reproduce", "E6", "--memory", "0"], "less than 16M"),
+        (&["bench", "spawn", "--rss", "100T"], "more than 64T"),
+        (&["bench", "spawn", "--rss", MOST, "--shrink"], "more than 64T"),
+        (&["bench", "spawn", "--fds", MOST], "4294967295"),
+        (&["bench", "spawn", "--time", "1e18"], "0 to 1e9"),
+        (&["bench", "spawn", "--time", "nan"], "0 to 1e9"),
+        (&["bench", "spawn", "--time", "-1"], "0 to 1e9"),
+        (&["bench", "spawn", "--runs", "0"], "1..=4294967295"),
+        (&["bench", "memory", "--sizes", "0,100T"], "more than 64T"),
+        (&["bench", "cow", "--count", MOST], "17179869184"),
+        (&["bench", "blockwrite", "--size", "100000T"], "more than 64T"),
+        (&["bench", "blockwrite", "--bs", "100T"], "more than 64T"),
+        (&["bench", "victims", "--rss", "100T"], "more than 64T"),
+        (&["bench", "selfcheck", "--comparisons", "4294967295"], "1..=1000000"),
+        (&["try", "--time", "1e10", "--", "true"], "at most 1e9"),
     ] {
         let output = forkless(&scratch, arguments).output().unwrap();
         let line = complaint(&output);
@@ -82,7 +114,7 @@ fn what_the_machine_has_not_got_is_missing_and_named() {
             &["bench", "spawn", "--quick", "--rss", "1M", "--pages", "hugetlb-4k"][..],
             "no hugetlb-4k pages: it offers base",
         ),
-        (&["bench", "blockwrite", "--targets", "file", "--size", "100000T"], "no room for a scratch file"),
+        (&["bench", "blockwrite", "--targets", "file", "--size", "60T"], "no room for a scratch file"),
         (&["bench", "spawn", "--quick", "--pin", "1000"], "cannot run on processor 1000"),
     ] {
         let output = forkless(&scratch, arguments).output().unwrap();
@@ -117,38 +149,6 @@ fn an_empty_history_says_where_results_would_be() {
     assert!(complaint(&output).contains("data/forkless/bench: `forkless bench` keeps them there"));
 }
 
-/// A file that takes no byte. If there is none, prints that the test is skipped.
-fn full_disk() -> Option<File> {
-    let full = File::create("/dev/full").ok();
-    if full.is_none() {
-        println!("skipped: no /dev/full");
-    }
-    full
-}
-
-#[test]
-fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
-    let Some(full) = full_disk() else { return };
-    let scratch = Scratch::new("complaints-full");
-    let result = result(&scratch);
-    for arguments in [
-        &["--help"][..],
-        &["run", "--help"],
-        &["--version"],
-        &["bench", "spawn", "--methods", "list"],
-        &["bench", "victims", "--list"],
-        &["bench", "machine"],
-        &["bench", "machine", "--json"],
-        &["doctor"],
-        &["doctor", "--json"],
-        &["history", &result],
-        &["compare", &result, "published"],
-        &["sh", "--explain", "true"],
-        &["sh", "--json", "true"],
-        &["repair", "--dry-run", "--pid", "self"],
-    ] {
-        let own = std::process::id().to_string();
-        let arguments: Vec<&str> =
 /// Regression: `history` passed over what `compare latest` stumbled on, and a pipe hung both.
 #[test]
 fn every_reader_of_the_data_directory_passes_over_what_is_no_result() {
@@ -233,6 +233,38 @@ fn a_result_may_have_any_name_and_a_method_behind_it() {
     }
 }
 
+/// A file that takes no byte. If there is none, prints that the test is skipped.
+fn full_disk() -> Option<File> {
+    let full = File::create("/dev/full").ok();
+    if full.is_none() {
+        println!("skipped: no /dev/full");
+    }
+    full
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
+    let Some(full) = full_disk() else { return };
+    let scratch = Scratch::new("complaints-full");
+    let result = result(&scratch);
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["--version"],
+        &["bench", "spawn", "--methods", "list"],
+        &["bench", "victims", "--list"],
+        &["bench", "machine"],
+        &["bench", "machine", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["history", &result],
+        &["compare", &result, "published"],
+        &["sh", "--explain", "true"],
+        &["sh", "--json", "true"],
+        &["repair", "--dry-run", "--pid", "self"],
+    ] {
+        let own = std::process::id().to_string();
+        let arguments: Vec<&str> =
             arguments.iter().map(|&word| if word == "self" { &own } else { word }).collect();
         let output = forkless(&scratch, &arguments).stdout(full.try_clone().unwrap()).output().unwrap();
         let line = complaint(&output);

@@ -24,7 +24,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Memory the parent has written before it spawns, for example 1G.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = args::amount)]
     rss: u64,
     /// Pages behind that memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g.
     #[arg(long, value_name = "KIND", default_value_t = Pages::Base)]
@@ -36,7 +36,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "BYTES", hide = true, requires = "shrink")]
     shrunk_to: Option<u64>,
     /// Descriptors the parent holds open, its own included.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
     fds: u64,
     /// Threads that spawn at once; more than one gives the metric `rate` in place of `first`.
     /// Several numbers are measured one after the other, for example 1,2,4,8,16,32,64.
