@@ -45,6 +45,7 @@ pub mod plot;
 pub mod private_directory;
 pub mod program;
 pub mod published;
+pub mod quiet_pipe;
 pub mod registry;
 pub mod render;
 pub mod restarts;

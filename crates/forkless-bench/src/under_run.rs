@@ -30,6 +30,7 @@ use crate::engine::{Arm, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::private_directory::PrivateDirectory;
+use crate::quiet_pipe;
 use crate::registry::Registry;
 use crate::results::Suite;
 
@@ -116,7 +117,10 @@ impl Forker {
     /// Sends one request and waits for its reply.
     fn ask(&mut self, request: &impl Serialize) -> Result<TurnReply, Error> {
         let line = serde_json::to_string(request).map_err(|error| Error::io(TALK)(error.into()))?;
-        let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
+        let sent = self
+            .requests
+            .as_mut()
+            .map_or(Ok(()), |pipe| quiet_pipe::write_all(pipe, format!("{line}\n").as_bytes()));
         let mut line = String::new();
         // A write fails with EPIPE where the process has ended, and only its complaint says why.
         let received = sent.and_then(|()| self.answers.read_line(&mut line));
