@@ -338,6 +338,60 @@ fn an_address_space_too_small_is_memory_missing() {
     assert_eq!(output.status.code(), Some(3));
 }
 
+/// Regression: it was killed by an overflow of its stack while it read the command line.
+#[test]
+fn a_stack_too_small_is_one_line() {
+    let scratch = Scratch::new("complaints-stack");
+    for (arguments, code) in [
+        (&["doctor"][..], 3),
+        (&["bench", "spawn"], 3),
+        (&["history"], 3),
+        (&["try", "--", "true"], 3),
+        (&["sh", "-c", "true"], 3),
+        (&["run", "--", "true"], 125),
+    ] {
+        let output = limited(&scratch, "-s 36", arguments);
+        let line = complaint(&output);
+        assert!(line.contains("the limit of the stack is 36 KiB") && line.contains("(ulimit -s)"), "{line}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn threads_without_room_name_both_limits() {
+    let scratch = Scratch::new("complaints-threads");
+    let line = ["bench", "spawn", "--quick", "--no-save", "--methods", "vfork_exec", "--threads", "100"];
+    let output = limited(&scratch, "-v 150000", &line);
+    let line = complaint(&output);
+    assert!(line.contains("cannot start a thread") && line.contains("ulimit -v"), "{line}");
+    assert_eq!(output.status.code(), Some(3), "{line}");
+    assert!(wait_until(|| scratch.temporary_files() == 0));
+}
+
+/// Regression: Rust aborted with a trace of the stack.
+#[test]
+fn memory_that_is_refused_is_one_line_and_no_abort() {
+    let scratch = Scratch::new("complaints-memory");
+    fs::write(scratch.0.join("long"), format!("{{\"schema\": \"{}\"}}", "x".repeat(300_000))).unwrap();
+    let mut refused = 0;
+    // From less than the loader takes to more than the command does.
+    for kib in (400..3000).step_by(50) {
+        let output = limited(&scratch, &format!("-d {kib}"), &["history", "long"]);
+        let errors = text(&output.stderr);
+        match output.status.code() {
+            // The shell's code of a process that was killed: by the kernel, before it began.
+            Some(127 | 139) | None if !errors.starts_with("forkless: ") => {}
+            Some(2) => assert!(errors.contains("has the schema"), "{errors}"),
+            code => {
+                assert_eq!(code, Some(3), "{kib}: {errors}");
+                assert!(complaint(&output).contains("forkless: no memory: "), "{errors}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "no limit was between");
+}
+
 /// Regression: it reported each fork of another user's process as harmless, and ended with 0.
 #[test]
 fn without_privilege_another_users_process_is_not_watched() {
