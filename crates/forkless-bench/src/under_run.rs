@@ -20,7 +20,6 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -94,9 +93,7 @@ impl Forker {
     ) -> Result<Forker, Error> {
         // In memory where possible: a page of the record that is written back to a disk faults
         // again.
-        let mut make =
-            |base: &Path| PrivateDirectory::make(base, PrivateDirectory::CLOSED, guard.as_deref_mut());
-        let directory = make(Path::new("/dev/shm")).or_else(|_| make(&std::env::temp_dir()))?;
+        let directory = PrivateDirectory::in_memory(PrivateDirectory::CLOSED, guard.as_deref_mut())?;
         let complaints =
             File::create(directory.path().join("stderr")).map_err(Error::io("make a temporary file"))?;
         let (mut command, counts) = launch::prepare(&program.0, directory.path())?;
