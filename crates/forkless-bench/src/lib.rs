@@ -59,5 +59,7 @@ pub mod suites;
 #[cfg(not(target_os = "linux"))]
 mod sysctl;
 #[cfg(target_os = "linux")]
+pub mod tracing;
+#[cfg(target_os = "linux")]
 pub mod trial;
 pub mod under_run;

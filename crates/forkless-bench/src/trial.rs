@@ -34,6 +34,7 @@ use crate::plain;
 use crate::private_directory::PrivateDirectory;
 use crate::registry::{Columns, MetricPlot, Registration};
 use crate::results::{Metric, Params, Row, Series, Suite, rows};
+use crate::tracing;
 
 use self::output::Outputs;
 use self::process::{Finished, Outcome, Watcher};
@@ -227,6 +228,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
             return Ok(Trial { settings: spec.settings, unloadable: Some(error), ..Trial::default() });
         }
     };
+    notes.extend(tracing::note());
     let mut without = environment.clone();
     if let Some(note) = plain::note() {
         without.set(SWITCH_VARIABLE, b"off");

@@ -624,3 +624,48 @@ fn a_name_cannot_steer_the_terminal_or_begin_a_line() {
         assert!(said.contains("\\n\\u{1b}[31m"), "{said:?}");
     }
 }
+
+/// Regression: `bench context` waited for ever for a child that nobody traced, and `bench syscalls`
+/// ended with "the program of system calls ended with exit status: 1".
+#[test]
+fn under_a_tracer_the_rest_is_measured_and_the_tracer_is_named() {
+    let scratch = Scratch::new("complaints-traced");
+    let strace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
+    if !strace.is_ok_and(|status| status.success()) {
+        println!("skipped: needs strace, and the right to trace");
+        return;
+    }
+    let words = ["--quick", "--no-save", "--runs", "5"];
+    for (suite, skipped) in [
+        (&["syscalls", "--calls", "sigprocmask"][..], "skipped: sigprocmask (traced): "),
+        (&["context"], "skipped: system calls: tracing is refused here"),
+    ] {
+        let mut command = Command::new("timeout");
+        command.args(["600", "strace", "-f", "-o", "/dev/null", FORKLESS, "bench"]).args(suite).args(words);
+        let output = command.env("TMPDIR", scratch.0.join("tmp")).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout).replace("\n  ", " ");
+        let notes: Vec<&str> = table.lines().filter(|line| line.starts_with("note: ")).collect();
+        let refused: Vec<&&str> = notes.iter().filter(|note| note.contains(skipped)).collect();
+        assert!(matches!(&refused[..], [one] if one.contains("traces this process already")), "{notes:#?}");
+        assert!(notes.iter().any(|note| note.contains("noisy: strace (process ")), "{notes:#?}");
+    }
+}
+
+/// Regression: a tracer that runs nothing seemed to cost nothing.
+#[test]
+fn what_is_no_tracer_is_left_out_with_what_it_said() {
+    let scratch = Scratch::new("complaints-tracer");
+    for (tracer, said) in [("true", "did not run the program"), ("false", "false ended with exit status: 1")]
+    {
+        let line = ["bench", "syscalls", "--quick", "--no-save", "--runs", "5", "--calls", "sigprocmask"];
+        let output = forkless(&scratch, &[&line[..], &["--tracer", tracer]].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout).replace("\n  ", " ");
+        assert!(
+            table.contains("skipped: sigprocmask (traced): ") && table.contains(said),
+            "{tracer}: {table}"
+        );
+        assert!(!table.contains("via traced"), "{table}");
+    }
+}

@@ -16,6 +16,8 @@ use forkless_bench::render;
 use forkless_bench::restarts;
 use forkless_bench::results::{Results, Suite};
 use forkless_bench::store::Store;
+#[cfg(target_os = "linux")]
+use forkless_bench::tracing;
 use forkless_lab::SUITES;
 
 use super::progress::Progress;
@@ -378,10 +380,10 @@ pub(crate) fn measure_plain() -> anyhow::Result<()> {
     Err(anyhow::Error::new(command.exec()).context("cannot start this program again without the library"))
 }
 
-/// Says in the result where plain figures were taken beside the library.
+/// Says in the result where plain figures were taken beside the library, or under a tracer.
 pub(super) fn note_plain(suite: &mut Suite) {
     #[cfg(target_os = "linux")]
-    suite.take_notes(plain::note().into_iter().collect());
+    suite.take_notes(plain::note().into_iter().chain(tracing::note()).collect());
     #[cfg(not(target_os = "linux"))]
     let _ = suite;
 }
