@@ -149,7 +149,7 @@ pub(crate) fn legend(suite: &Suite) -> String {
         String::new()
     };
     format!(
-        "medians, 95 % intervals (± half the width); {} interleaved rounds in {:.1} s, seed {}{clock}; {outliers} of \
+        "medians, 95 % intervals within this run (± half the width); {} interleaved rounds in {:.1} s, seed {}{clock}; {outliers} of \
          {samples} samples are outliers (kept)",
         suite.rounds, suite.seconds, suite.seed
     )
@@ -286,6 +286,7 @@ mod tests {
         let mut results = results();
         results.suites[0].notes.push("a word ".repeat(60));
         let text = terminal(&results, 100, SUITES);
+        assert!(text.contains("95 % intervals within this run"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert_eq!(folded("one two three", 7), "one two\n  three");
         assert_eq!(folded("unbreakable", 3), "unbreakable");

@@ -89,11 +89,11 @@ impl Forker {
         program: &ServingProgram,
         suite: &str,
         setup: &impl Serialize,
-        mut guard: Option<&mut Guard>,
+        guard: Option<&mut Guard>,
     ) -> Result<Forker, Error> {
         // In memory where possible: a page of the record that is written back to a disk faults
         // again.
-        let directory = PrivateDirectory::in_memory(PrivateDirectory::CLOSED, guard.as_deref_mut())?;
+        let directory = PrivateDirectory::in_memory(PrivateDirectory::CLOSED, guard)?;
         let complaints =
             File::create(directory.path().join("stderr")).map_err(Error::io("make a temporary file"))?;
         let (mut command, counts) = launch::prepare(&program.0, directory.path())?;

@@ -32,9 +32,9 @@ pub(crate) enum Command {
     /// Measure process creation, memory, system calls and context switches on this machine.
     ///
     /// The methods of a suite take turns in rounds, and every figure is a median with its 95 %
-    /// interval. No suite needs root or a compiler. As root, some suites measure more kinds of
-    /// pages and devices, and restore the settings that they change, even if they are killed.
-    /// Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where
+    /// interval within that run. No suite needs root or a compiler. As root, some suites measure
+    /// more kinds of pages and devices, and restore the settings that they change, even if they are
+    /// killed. Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where
     /// `forkless history` lists them.
     Bench(commands::bench::Args),
     /// Find costly process creation: where, how much, why, and a remedy.

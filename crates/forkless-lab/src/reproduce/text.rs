@@ -146,7 +146,7 @@ pub fn markdown(article: &Article) -> String {
     let _ = write!(text, "\n## Ledger\n\n{}", ledger(article, false).to_markdown());
     let _ = writeln!(
         text,
-        "\nFigures are medians with 95 % intervals; a whole interval must meet a bound. A size holds within a factor of {:.0} of the \
+        "\nFigures are medians with 95 % intervals within one run; a whole interval must meet a bound. A size holds within a factor of {:.0} of the \
          published one. Bounds and all figures are in the JSON form (`--json`).",
         super::ledger::SIZE
     );
