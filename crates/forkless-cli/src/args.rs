@@ -37,7 +37,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| (0.0..=1e9).contains(seconds));
     seconds
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "must be a number of seconds from 0 to 1e9, for example 0.5".to_owned())
+        .ok_or_else(|| "not a number of seconds from 0 to 1e9, for example 0.5".to_owned())
 }
 
 /// Parses a percentage of 0 or more. With NaN no limit would ever be passed.

@@ -105,6 +105,15 @@ impl Cli {
 /// Prints help or an error and ends with its exit code. Unlike [`clap::Error::exit`] it fails where
 /// the text could not be printed.
 fn end_with(answer: &clap::Error) -> ! {
+    // A value of the wrong kind is one line, as other errors are. The flag is in it.
+    if answer.kind() == clap::error::ErrorKind::ValueValidation {
+        let text = answer.to_string();
+        // Behind an empty line it points to --help.
+        let line = text.split("\n\n").next().unwrap_or_default();
+        let line = crate::terminal::in_line(line.strip_prefix("error: ").unwrap_or(line).trim_end());
+        crate::terminal::complain!("forkless: {}", crate::terminal::plain(&line));
+        process::exit(answer.exit_code());
+    }
     let printed = answer.print().and_then(|()| io::stdout().flush());
     let code = match printed {
         Err(error) if !answer.use_stderr() => {

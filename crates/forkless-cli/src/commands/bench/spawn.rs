@@ -9,6 +9,7 @@ use forkless_bench::guard::Guard;
 use forkless_bench::memory;
 use forkless_bench::page_kinds::Pages;
 use forkless_bench::program::Kind;
+use forkless_bench::render::folded;
 use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
@@ -75,7 +76,13 @@ pub(super) struct Flags {
 pub(super) fn run(args: &suite::Args<Flags>) -> Result<Exit> {
     if args.flags.methods.iter().any(|name| name == "list") {
         let offered = Method::offered();
-        let lines = offered.iter().map(|method| format!("{:<24} {}\n", method.name(), method.about()));
+        let width = terminal::width();
+        let lines = offered.iter().map(|method| {
+            // Its further lines are below its first.
+            let about =
+                folded(method.about(), width.saturating_sub(25)).replace("\n  ", &format!("\n{:25}", ""));
+            format!("{:<24} {about}\n", method.name())
+        });
         terminal::print(&lines.collect::<String>())?;
         return Ok(Exit::Fine);
     }
