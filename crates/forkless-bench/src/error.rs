@@ -51,6 +51,16 @@ impl Error {
         move |source| Error::Os { step, source }
     }
 
+    /// Why a thread could not be started; made for `map_err`. glibc has one answer for all: EAGAIN
+    /// also where its stack cannot be mapped.
+    #[must_use]
+    pub fn no_thread(source: io::Error) -> Error {
+        Error::Missing(format!(
+            "cannot start a thread: {source}; raise the limit of processes (ulimit -u), or of memory (ulimit -v, \
+             ulimit -d)"
+        ))
+    }
+
     /// Judges a wait status: only a child that exited with 0 did what was timed.
     pub fn check_status(method: &str, status: i32) -> Result<(), Error> {
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {

@@ -21,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::quiet_pipe;
 
 /// Who holds the lock of this file may change settings of the machine. Only root may open it, so
 /// nobody else can keep root waiting.
@@ -133,7 +134,7 @@ impl Guard {
             record.extend(*field);
         }
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        pipe.write_all(&record).map_err(Error::io("tell the process that restores settings"))
+        quiet_pipe::write_all(pipe, &record).map_err(Error::io("tell the process that restores settings"))
     }
 }
 

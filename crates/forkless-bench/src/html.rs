@@ -45,11 +45,11 @@ fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {
         h1 id={ "suite-" (index) } { (title(suite)) }
         @for (_, plot) in &plots { (plot) }
         @if plots.iter().any(|(metric, _)| metric.over_memory) {
-            p.legend { "dot: median; upright line with ends: its 95 % interval; the boxes choose lines" }
+            p.legend { "dot: median; upright line with ends: its 95 % interval within this run; the boxes choose lines" }
         }
         @if plots.iter().any(|(metric, _)| !metric.over_memory) {
             p.legend {
-                "upright line: median; bar: its 95 % interval; thin line with ends: 5th to 95th percentile; hills: how the \
+                "upright line: median; bar: its 95 % interval within this run; thin line with ends: 5th to 95th percentile; hills: how the \
                  samples are spread, each as high as its fullest bin"
             }
         }

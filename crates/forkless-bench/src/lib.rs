@@ -45,6 +45,7 @@ pub mod plot;
 pub mod private_directory;
 pub mod program;
 pub mod published;
+pub mod quiet_pipe;
 pub mod registry;
 pub mod render;
 pub mod restarts;
@@ -57,6 +58,8 @@ pub mod store;
 pub mod suites;
 #[cfg(not(target_os = "linux"))]
 mod sysctl;
+#[cfg(target_os = "linux")]
+pub mod tracing;
 #[cfg(target_os = "linux")]
 pub mod trial;
 pub mod under_run;

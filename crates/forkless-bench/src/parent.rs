@@ -83,7 +83,7 @@ impl Memory {
         };
         if start == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
-            let what = format!("map {} MiB of {pages} pages", bytes >> 20);
+            let what = format!("map {} KiB of {pages} pages", bytes.div_ceil(1024));
             // A limit that is not among those asked for beforehand (`ulimit -v`), or
             // vm.overcommit_memory.
             return Err(match error.raw_os_error() {
@@ -205,7 +205,7 @@ impl Descriptors {
     pub(crate) fn held(count: u64) -> Result<Descriptors, Error> {
         // The harness needs some for pipes and pidfds while it measures, times the threads.
         const SPARE: u64 = 512;
-        let limit = RaisedLimit::at_least(count + SPARE)?;
+        let limit = RaisedLimit::at_least(count.saturating_add(SPARE))?;
         let entries = std::fs::read_dir(system::DESCRIPTORS);
         let open = entries.map_or(3, |entries| entries.count().saturating_sub(1)) as u64;
         let mut files = Vec::new();
@@ -241,7 +241,7 @@ impl RaisedLimit {
             return Err(Error::Missing(format!(
                 "{} open descriptors asked for, but the hard limit here is {}: ask for at most {}, or raise the limit \
                  (`ulimit -Hn`, as root)",
-                wanted - 512,
+                wanted.saturating_sub(512),
                 old.rlim_max,
                 old.rlim_max.saturating_sub(256)
             )));

@@ -45,6 +45,36 @@ impl PrivateDirectory {
         }
     }
 
+    /// Makes it where temporary files go: in `$TMPDIR`, or in `/tmp`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when that takes no directory.
+    pub fn temporary(mode: u32, guard: Option<&mut Guard>) -> Result<PrivateDirectory, Error> {
+        PrivateDirectory::make(&std::env::temp_dir(), mode, guard).map_err(|error| {
+            Error::Missing(format!("{error}; name a directory that can be written by TMPDIR"))
+        })
+    }
+
+    /// Makes it in memory where possible, else where temporary files go.
+    ///
+    /// # Errors
+    /// As those of [`temporary`](PrivateDirectory::temporary).
+    pub fn in_memory(mode: u32, mut guard: Option<&mut Guard>) -> Result<PrivateDirectory, Error> {
+        /// What the records of some processes take. A directory needs less, and would be made.
+        const ROOM: usize = 64 << 10;
+        let made = PrivateDirectory::make(Path::new("/dev/shm"), mode, guard.as_deref_mut());
+        let has_room = |directory: &PrivateDirectory| {
+            let path = directory.0.join("room");
+            let has = fs::write(&path, [0; ROOM]).is_ok();
+            let _ = fs::remove_file(path);
+            has
+        };
+        match made.ok().filter(has_room) {
+            Some(directory) => Ok(directory),
+            None => PrivateDirectory::temporary(mode, guard),
+        }
+    }
+
     /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -13,8 +13,8 @@ mod meaning;
 
 pub use self::grid::Grid;
 pub use self::grid::number;
+use self::grid::varying_params;
 pub(crate) use self::grid::{Style, param, size};
-use self::grid::{table, varying_params};
 pub(crate) use self::limits::limits;
 pub use self::meaning::meaning;
 
@@ -24,27 +24,25 @@ pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
     let mut text = String::new();
     for suite in &results.suites {
         let registered = registry.of(&suite.name);
-        let mut grid = Grid::of(suite, registered.columns, Style::Short);
-        let left_out = grid.narrow(width);
+        let table = Grid::of(suite, registered.columns, Style::Short).to_terminal(width);
         let _ =
-            writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), folded(&legend(suite), width));
-        if !left_out.is_empty() {
-            let said = format!("columns left out here (other forms have them): {}", left_out.join(", "));
-            let _ = writeln!(text, "{}", folded(&said, width));
-        }
-        if !suite.fits.is_empty() {
-            let _ = writeln!(text, "\nfitted to the memory used\n{}", table(&Grid::of_fits(suite), width));
+            writeln!(text, "{}\n{table}\n{}", folded(&title(suite), width), folded(&legend(suite), width));
+        for (pages, grid) in Grid::of_fits_by_pages(suite) {
+            let table = grid.to_terminal(width);
+            let _ = writeln!(text, "\nfitted to the memory used, {pages} pages\n{table}");
         }
         let name = suite.derived.iter().map(|one| one.name.chars().count()).max().unwrap_or(0);
         for one in &suite.derived {
             let bounds = Style::Bounds.cell(one.value, one.ci95, number);
-            let _ = writeln!(text, "{:<name$}  {bounds} {}", one.name, one.unit);
+            let line = format!("{:<name$}  {bounds} {}", one.name, one.unit);
+            let _ = writeln!(text, "{}", folded(&line, width));
         }
         if !suite.checks.is_empty() {
-            let _ = writeln!(text, "\nfigures and their evidence\n{}", table(&Grid::of_checks(suite), width));
+            let table = Grid::of_checks(suite).to_terminal(width);
+            let _ = writeln!(text, "\nfigures and their evidence\n{table}");
         }
         if let Some(picture) = registered.picture {
-            text.push_str(&picture(suite));
+            text.push_str(&cut(&picture(suite), width));
         }
         for limit in limits(suite) {
             let _ = writeln!(text, "{}", folded(&format!("limited by {limit}"), width));
@@ -56,9 +54,27 @@ pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
     text
 }
 
+/// A picture of lines of at most so many letters: the rest of a longer one is `...`.
+#[must_use]
+pub fn cut(picture: &str, width: u16) -> String {
+    let width = usize::from(width);
+    let mut text = String::with_capacity(picture.len());
+    for line in picture.lines() {
+        if line.chars().count() > width {
+            text.extend(line.chars().take(width.saturating_sub(3)));
+            text.push_str("...");
+        } else {
+            text.push_str(line);
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// A sentence on lines of at most so many letters, if its words allow it; all but the first line
 /// are indented.
-fn folded(sentence: &str, width: u16) -> String {
+#[must_use]
+pub fn folded(sentence: &str, width: u16) -> String {
     let mut text = String::new();
     let mut column = 0;
     for word in sentence.split(' ') {
@@ -133,7 +149,7 @@ pub(crate) fn legend(suite: &Suite) -> String {
         String::new()
     };
     format!(
-        "medians, 95 % intervals (± half the width); {} interleaved rounds in {:.1} s, seed {}{clock}; {outliers} of \
+        "medians, 95 % intervals within this run (± half the width); {} interleaved rounds in {:.1} s, seed {}{clock}; {outliers} of \
          {samples} samples are outliers (kept)",
         suite.rounds, suite.seconds, suite.seed
     )
@@ -270,9 +286,11 @@ mod tests {
         let mut results = results();
         results.suites[0].notes.push("a word ".repeat(60));
         let text = terminal(&results, 100, SUITES);
+        assert!(text.contains("95 % intervals within this run"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert_eq!(folded("one two three", 7), "one two\n  three");
         assert_eq!(folded("unbreakable", 3), "unbreakable");
+        assert_eq!(cut("7 ms *******\n1 ms *\n", 8), "7 ms ...\n1 ms *\n");
     }
 
     #[test]

@@ -1,9 +1,15 @@
 //! Results kept in the user's data directory, one JSON file a run, named by time, suites and
 //! machine: `20261121T214501Z-spawn-18025e60.json`.
+//!
+//! A saved result is a regular file there, or a link to one, whose name ends in `.json` and does
+//! not begin with a dot, and that [`Store::read`] accepts. Whoever reads the directory goes by this
+//! rule: other such names are passed over, each with its reason, and do not count. The order is
+//! that of the times in the names. A file with another name has the time at which it was measured.
 
 use std::env;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -43,33 +49,64 @@ impl Store {
         &self.directory
     }
 
-    /// The saved files, oldest first; none where nothing was ever saved.
-    #[must_use]
-    pub fn list(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_result = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(".");
-            !name.starts_with('.') && name.ends_with(".json")
+    /// Calls `take` for every saved result, oldest first, and `passed_over` for every other file
+    /// that has a result's name. Where nothing was ever saved, neither.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] when the directory cannot be read.
+    pub fn for_each(
+        &self,
+        passed_over: &mut dyn FnMut(&Error),
+        mut take: impl FnMut(&Path, Results),
+    ) -> Result<(), Error> {
+        for path in self.files()? {
+            match saved(&path) {
+                Ok(results) => take(&path, results),
+                Err(error) => passed_over(&error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that have a result's name, oldest first.
+    fn files(&self) -> Result<Vec<PathBuf>, Error> {
+        let cannot = |error: io::Error| {
+            let place = self.directory.display();
+            Error::Spec(format!(
+                "cannot read the directory of results, {place}: {error}; mend that, or name another one by \
+                 XDG_DATA_HOME"
+            ))
         };
-        let mut files: Vec<PathBuf> = entries.filter(is_result).collect();
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(cannot(error)),
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(cannot)?.file_name();
+            if !name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".json") {
+                files.push(self.directory.join(name));
+            }
+        }
         // Of one second, the one written later is the later one, whatever its suites are called.
         files.sort_by_cached_key(|path| {
             let name = path.file_name().unwrap_or_default().to_os_string();
-            let second = name.to_str().and_then(|name| name.split('-').next()).unwrap_or_default().to_owned();
             let written = fs::metadata(path).and_then(|file| file.modified()).ok();
             // Where the clock of files is too coarse: NAME.2.json after NAME.json.
-            (second, written, name.len(), name)
+            (second(path), written, name.len(), name)
         });
-        files
+        Ok(files)
     }
 
     /// Reads a result: a path, `published` or `published:SYSTEM`, `latest`, `latest~N` (the N-th
-    /// before it), or the beginning of a saved name.
+    /// before it), or the beginning of a saved name. `passed_over` is called for each file that
+    /// would have been meant, and is no result.
     ///
     /// # Errors
     /// [`Error::NotSaved`] when nothing is meant; [`Error::Spec`] when more than one file is, or it
     /// is not a result.
-    pub fn load(&self, name: &str) -> Result<Results, Error> {
+    pub fn load(&self, name: &str, passed_over: &mut dyn FnMut(&Error)) -> Result<Results, Error> {
         if name == "published" {
             return Ok(crate::compare::published());
         }
@@ -80,7 +117,66 @@ impl Store {
                 ))
             });
         }
-        Store::read(&self.find(name)?)
+        if name.is_empty() {
+            return Err(Error::Spec("an empty name is no result: write a file, latest or published".into()));
+        }
+        if let Some(back) = name.strip_prefix("latest") {
+            let back =
+                if back.is_empty() { Some(0) } else { back.strip_prefix('~').and_then(|n| n.parse().ok()) };
+            let back = back.ok_or_else(|| Error::Spec(format!("{name}: write latest or latest~1")))?;
+            return self.latest(name, back, passed_over);
+        }
+        let not_there = [io::ErrorKind::NotFound, io::ErrorKind::InvalidFilename];
+        match fs::metadata(name) {
+            Ok(_) => return Store::read(Path::new(name)),
+            Err(error) if not_there.contains(&error.kind()) => {}
+            Err(error) => return Err(Error::Spec(format!("cannot read {name}: {error}"))),
+        }
+        self.beginning(name, passed_over)
+    }
+
+    /// The result that was saved so many before the last one.
+    fn latest(&self, name: &str, back: usize, passed_over: &mut dyn FnMut(&Error)) -> Result<Results, Error> {
+        let mut count = 0;
+        for path in self.files()?.iter().rev() {
+            match saved(path) {
+                Ok(results) if count == back => return Ok(results),
+                Ok(_) => count += 1,
+                Err(error) => passed_over(&error),
+            }
+        }
+        let place = self.directory.display();
+        Err(Error::Spec(match count {
+            0 => format!("{name}: no results in {place}: `forkless bench` keeps them there"),
+            1 => format!("{name}: only one result in {place}"),
+            _ => format!("{name}: only {count} results in {place}"),
+        }))
+    }
+
+    /// The one result whose name begins so.
+    fn beginning(&self, name: &str, passed_over: &mut dyn FnMut(&Error)) -> Result<Results, Error> {
+        let mut files = self.files()?;
+        files
+            .retain(|path| path.file_name().is_some_and(|file| file.as_bytes().starts_with(name.as_bytes())));
+        // Its fault is the answer.
+        if let [one] = files.as_slice() {
+            return saved(one);
+        }
+        let (mut found, mut count) = (None, 0);
+        for path in &files {
+            match saved(path) {
+                Ok(results) => {
+                    found = Some(results);
+                    count += 1;
+                }
+                Err(error) => passed_over(&error),
+            }
+        }
+        match (found, count) {
+            (None, _) => Err(Error::NotSaved(name.to_owned())),
+            (Some(one), 1) => Ok(one),
+            _ => Err(Error::Spec(format!("{name}: {count} saved results begin so: write more of the name"))),
+        }
     }
 
     /// Reads a result by its path, whatever bytes it has.
@@ -99,40 +195,6 @@ impl Store {
             return Err(cannot(&"it is longer than 256 MiB, and no saved result is"));
         }
         Results::from_json(&text).map_err(|fault| Error::Spec(format!("{} {fault}", path.display())))
-    }
-
-    fn find(&self, name: &str) -> Result<PathBuf, Error> {
-        if name.is_empty() {
-            return Err(Error::Spec("an empty name is no result: write a file, latest or published".into()));
-        }
-        let saved = self.list();
-        if let Some(back) = name.strip_prefix("latest") {
-            let back =
-                if back.is_empty() { Some(0) } else { back.strip_prefix('~').and_then(|n| n.parse().ok()) };
-            let back: usize = back.ok_or_else(|| Error::Spec(format!("{name}: write latest or latest~1")))?;
-            let found = saved.iter().rev().nth(back).cloned();
-            return found.ok_or_else(|| {
-                Error::Spec(format!("{name}: only {} results in {}", saved.len(), self.directory.display()))
-            });
-        }
-        let not_there = [std::io::ErrorKind::NotFound, std::io::ErrorKind::InvalidFilename];
-        match fs::metadata(name) {
-            Ok(_) => return Ok(PathBuf::from(name)),
-            Err(error) if not_there.contains(&error.kind()) => {}
-            Err(error) => return Err(Error::Spec(format!("cannot read {name}: {error}"))),
-        }
-        let begins = |path: &&PathBuf| {
-            path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name))
-        };
-        let found: Vec<&PathBuf> = saved.iter().filter(begins).collect();
-        match found.as_slice() {
-            [one] => Ok((*one).clone()),
-            [] => Err(Error::NotSaved(name.to_owned())),
-            several => Err(Error::Spec(format!(
-                "{name}: {} saved results begin so: write more of the name",
-                several.len()
-            ))),
-        }
     }
 
     /// Writes the results as a new file and returns its path. A reader never sees half a file.
@@ -157,7 +219,7 @@ impl Store {
                 // A hard link fails where the name is taken, which a rename would silently replace.
                 match fs::hard_link(&partial, &path) {
                     Ok(()) => return Ok(path),
-                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     Err(error) => return Err(Error::io(cannot(&path))(error)),
                 }
             }
@@ -168,6 +230,31 @@ impl Store {
         });
         let _ = fs::remove_file(&partial);
         named
+    }
+}
+
+/// Reads a file of the directory. A pipe there would be waited for.
+fn saved(path: &Path) -> Result<Results, Error> {
+    let cannot = |error: io::Error| Error::Spec(format!("cannot read {}: {error}", path.display()));
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(Error::Spec(format!("{} is no regular file, and so no saved result", path.display())));
+    }
+    Store::read(path)
+}
+
+/// When a file of the directory was measured: by its name, else by what it says.
+fn second(path: &Path) -> String {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let first = name.split('-').next().unwrap_or_default();
+    let is_time = first.len() == timestamp(0).len()
+        && first.bytes().zip(timestamp(0).bytes()).all(|(one, other)| match other {
+            b'0'..=b'9' => one.is_ascii_digit(),
+            other => one == other,
+        });
+    if is_time {
+        first.to_owned()
+    } else {
+        saved(path).map_or_else(|_| String::new(), |it| timestamp(it.created))
     }
 }
 
@@ -203,11 +290,37 @@ mod tests {
         assert!(first.file_name().unwrap().to_str().unwrap().starts_with("20261121T214501Z-"));
         let back: Results = serde_json::from_str(&fs::read_to_string(&first).unwrap()).unwrap();
         assert_eq!(back, results);
-        assert_eq!(store.list(), [first.clone(), second.clone()], "the later one is the latest");
-        assert_eq!(store.load("latest~1").unwrap(), results);
-        assert!(matches!(store.load("2026"), Err(Error::Spec(_))), "both names begin so");
-        assert!(matches!(store.load("1999"), Err(Error::NotSaved(_))));
+        let mut listed = Vec::new();
+        store.for_each(&mut |error| panic!("{error}"), |path, _| listed.push(path.to_owned())).unwrap();
+        assert_eq!(listed, [first.clone(), second.clone()], "the later one is the latest");
+        let load = |name| store.load(name, &mut |error| panic!("{error}"));
+        assert_eq!(load("latest~1").unwrap(), results);
+        assert!(matches!(load("2026"), Err(Error::Spec(_))), "both names begin so");
+        assert!(matches!(load("1999"), Err(Error::NotSaved(_))));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no partial file stays");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_another_name_has_the_time_at_which_it_was_measured() {
+        let directory = env::temp_dir().join(format!("forkless-store-order-{}", std::process::id()));
+        let store = Store::at(&directory);
+        let at = |created| Results { created, ..Results::begin() };
+        store.save(&at(2000)).unwrap();
+        // By its name it would be the last one.
+        fs::write(directory.join("before.json"), at(1000).to_json()).unwrap();
+        fs::write(directory.join("zz-broken.json"), "{").unwrap();
+        let mut times = Vec::new();
+        let mut faults = Vec::new();
+        let mut passed_over = |error: &Error| faults.push(error.to_string());
+        store.for_each(&mut passed_over, |_, results| times.push(results.created)).unwrap();
+        assert_eq!(times, [1000, 2000]);
+        assert_eq!(store.load("latest", &mut |_| ()).unwrap().created, 2000);
+        assert_eq!(store.load("before", &mut |_| ()).unwrap().created, 1000);
+        assert!(
+            matches!(&faults[..], [one] if one.contains("zz-broken.json is not a saved result")),
+            "{faults:?}"
+        );
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -34,6 +34,7 @@ use crate::plain;
 use crate::private_directory::PrivateDirectory;
 use crate::registry::{Columns, MetricPlot, Registration};
 use crate::results::{Metric, Params, Row, Series, Suite, rows};
+use crate::tracing;
 
 use self::output::Outputs;
 use self::process::{Finished, Outcome, Watcher};
@@ -227,18 +228,16 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
             return Ok(Trial { settings: spec.settings, unloadable: Some(error), ..Trial::default() });
         }
     };
+    notes.extend(tracing::note());
     let mut without = environment.clone();
     if let Some(note) = plain::note() {
         without.set(SWITCH_VARIABLE, b"off");
         notes.push(note);
     }
-    let temporary = std::env::temp_dir();
-    // In memory where possible. Programs of the tree that change their user write there, too.
-    let mode = PrivateDirectory::ENTERED_BY_OTHERS;
-    let records = PrivateDirectory::make("/dev/shm".as_ref(), mode, Some(guard))
-        .or_else(|_| PrivateDirectory::make(&temporary, mode, Some(guard)))?;
+    // Programs of the tree that change their user write there, too.
+    let records = PrivateDirectory::in_memory(PrivateDirectory::ENTERED_BY_OTHERS, Some(guard))?;
     let outputs = if spec.same_output {
-        let directory = PrivateDirectory::make(&temporary, PrivateDirectory::CLOSED, Some(guard))?;
+        let directory = PrivateDirectory::temporary(PrivateDirectory::CLOSED, Some(guard))?;
         Some((Outputs::new(directory.path()), directory))
     } else {
         None
@@ -330,10 +329,12 @@ impl Stage<'_> {
     /// and ends the trial as an interruption does.
     fn turn(&mut self, method: Method) -> Result<Finished, Error> {
         self.prepare()?;
+        // Not the command's fault, if it cannot be made.
+        let output = self.outputs.as_ref().map(|(outputs, _)| outputs.create()).transpose()?;
         let begin = Instant::now();
         let (outcome, report) = match method {
-            Method::Plain => (self.run_plain(), None),
-            Method::Run => self.run_with_library()?,
+            Method::Plain => (self.run_plain(output), None),
+            Method::Run => self.run_with_library(output)?,
         };
         let lasted = begin.elapsed();
         let left = self.watcher.end_rest();
@@ -348,6 +349,9 @@ impl Stage<'_> {
             self.interrupted = Some(Interruption { method: Some(method), lasted });
             return Err(Error::Interrupted);
         };
+        if let Some((outputs, _)) = &self.outputs {
+            outputs.check_room()?;
+        }
         self.reports.extend(report.map(|file| file.report()));
         let ends = &mut self.ends[method as usize];
         if method == Method::Plain && finished.end != End::Exit(0) && !self.spec.ignore_failure {
@@ -390,15 +394,18 @@ impl Stage<'_> {
         Err(failure)
     }
 
-    fn run_plain(&self) -> io::Result<Outcome> {
+    fn run_plain(&self, output: Option<File>) -> io::Result<Outcome> {
         self.watcher.run(|| {
             let launcher = Launcher::new(self.spec.argv.clone(), self.spec.settings, self.plain.clone())?;
-            self.connect(launcher.plain().command())
+            self.connect(launcher.plain().command(), output)
         })
     }
 
     /// The record is made before the clock starts: nobody needs one to use the library.
-    fn run_with_library(&self) -> Result<(io::Result<Outcome>, Option<RecordFile>), Error> {
+    fn run_with_library(
+        &self,
+        output: Option<File>,
+    ) -> Result<(io::Result<Outcome>, Option<RecordFile>), Error> {
         let record = RecordFile::create_in(self.records.path()).map_err(|error| {
             let why = std::error::Error::source(&error).map_or_else(String::new, |why| format!(": {why}"));
             Error::Missing(format!("{error}{why}; make room, or raise the limit of a file's size"))
@@ -408,13 +415,13 @@ impl Stage<'_> {
             let launcher = Launcher::new(argv, self.spec.settings, environment)?;
             let mut prepared = launcher.examine().map_err(io::Error::other)?.prepare();
             prepared.count_into(&record);
-            self.connect(prepared.command())
+            self.connect(prepared.command(), output)
         });
         Ok((outcome, Some(record)))
     }
 
     /// Connects a command's standard descriptors.
-    fn connect(&self, mut command: Command) -> io::Result<Command> {
+    fn connect(&self, mut command: Command, into: Option<File>) -> io::Result<Command> {
         command.stdin(match &self.spec.input {
             Some(path) => Stdio::from(File::open(path).map_err(|error| {
                 io::Error::other(format!("{} cannot be opened: {error}", path.display()))
@@ -423,10 +430,7 @@ impl Stage<'_> {
         });
         let output = || if self.spec.show_output { Stdio::inherit() } else { Stdio::null() };
         command.stderr(output());
-        command.stdout(match &self.outputs {
-            Some((outputs, _)) => Stdio::from(outputs.create()?),
-            None => output(),
-        });
+        command.stdout(into.map_or_else(output, Stdio::from));
         Ok(command)
     }
 

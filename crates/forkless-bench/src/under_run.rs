@@ -20,7 +20,6 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +29,7 @@ use crate::engine::{Arm, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::private_directory::PrivateDirectory;
+use crate::quiet_pipe;
 use crate::registry::Registry;
 use crate::results::Suite;
 
@@ -89,13 +89,11 @@ impl Forker {
         program: &ServingProgram,
         suite: &str,
         setup: &impl Serialize,
-        mut guard: Option<&mut Guard>,
+        guard: Option<&mut Guard>,
     ) -> Result<Forker, Error> {
         // In memory where possible: a page of the record that is written back to a disk faults
         // again.
-        let mut make =
-            |base: &Path| PrivateDirectory::make(base, PrivateDirectory::CLOSED, guard.as_deref_mut());
-        let directory = make(Path::new("/dev/shm")).or_else(|_| make(&std::env::temp_dir()))?;
+        let directory = PrivateDirectory::in_memory(PrivateDirectory::CLOSED, guard)?;
         let complaints =
             File::create(directory.path().join("stderr")).map_err(Error::io("make a temporary file"))?;
         let (mut command, counts) = launch::prepare(&program.0, directory.path())?;
@@ -116,7 +114,10 @@ impl Forker {
     /// Sends one request and waits for its reply.
     fn ask(&mut self, request: &impl Serialize) -> Result<TurnReply, Error> {
         let line = serde_json::to_string(request).map_err(|error| Error::io(TALK)(error.into()))?;
-        let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
+        let sent = self
+            .requests
+            .as_mut()
+            .map_or(Ok(()), |pipe| quiet_pipe::write_all(pipe, format!("{line}\n").as_bytes()));
         let mut line = String::new();
         // A write fails with EPIPE where the process has ended, and only its complaint says why.
         let received = sent.and_then(|()| self.answers.read_line(&mut line));

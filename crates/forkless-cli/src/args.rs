@@ -1,6 +1,8 @@
 //! Values on the command line: sizes (`0`, `4096`, `512K`, `200M`, `1G`, `1.5GiB`) and percentages
 //! (`10`, `0.5`).
 
+use std::time::Duration;
+
 /// Parses a size in bytes, as [`forkless_run::size`] reads it, and says what is wrong with another.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     forkless_run::size(text.as_bytes()).ok_or_else(|| {
@@ -14,6 +16,28 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
             format!("{text:?} is not a size: write for example 0, 200M or 1.5G")
         }
     })
+}
+
+/// Parses an amount of memory or of a file: a size that some machine of today can have.
+pub(crate) fn amount(text: &str) -> Result<u64, String> {
+    /// The memory that x86-64 can address with page tables of four levels.
+    const MOST: u64 = 64 << 40;
+    let bytes = size(text)?;
+    if bytes <= MOST { Ok(bytes) } else { Err("is more than 64T, which no machine has".to_owned()) }
+}
+
+/// The same, of at least so many MiB.
+pub(crate) fn amount_from<const MIB: u64>(text: &str) -> Result<u64, String> {
+    let bytes = amount(text)?;
+    if bytes >> 20 >= MIB { Ok(bytes) } else { Err(format!("is less than {MIB}M, which shows nothing")) }
+}
+
+/// Parses a number of seconds of 0 or more. Longer than 30 years would overflow sums of times.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.0..=1e9).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "not a number of seconds from 0 to 1e9, for example 0.5".to_owned())
 }
 
 /// Parses a percentage of 0 or more. With NaN no limit would ever be passed.
@@ -30,7 +54,9 @@ pub(crate) fn percent_up_to<const MOST: u32>(text: &str) -> Result<f64, String> 
 
 #[cfg(test)]
 mod tests {
-    use super::{percent, percent_up_to, size};
+    use std::time::Duration;
+
+    use super::{amount, amount_from, percent, percent_up_to, seconds, size};
 
     #[test]
     fn sizes_are_powers_of_1024() {
@@ -55,6 +81,22 @@ mod tests {
             ("1e3", "unknown unit"),
         ] {
             assert!(size(text).is_err_and(|error| error.contains(why)), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_amount_or_time_is_absurd() {
+        assert_eq!(amount("64T"), Ok(64 << 40));
+        for text in ["65T", "100T", "18446744073709551615"] {
+            assert!(amount(text).is_err_and(|error| error.contains("64T")), "{text}");
+        }
+        assert!(amount("1X").is_err_and(|error| error.contains("unknown unit")));
+        assert_eq!(amount_from::<16>("16M"), Ok(16 << 20));
+        assert!(amount_from::<16>("0").is_err_and(|error| error.contains("16M")));
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!((seconds("0").is_ok(), seconds("1e9").is_ok()), (true, true));
+        for text in ["", "-1", "nan", "inf", "1e10", "1e300", "1h"] {
+            assert!(seconds(text).is_err_and(|error| error.contains("0 to 1e9")), "{text}");
         }
     }
 

@@ -32,9 +32,9 @@ pub(crate) enum Command {
     /// Measure process creation, memory, system calls and context switches on this machine.
     ///
     /// The methods of a suite take turns in rounds, and every figure is a median with its 95 %
-    /// interval. No suite needs root or a compiler. As root, some suites measure more kinds of
-    /// pages and devices, and restore the settings that they change, even if they are killed.
-    /// Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where
+    /// interval within that run. No suite needs root or a compiler. As root, some suites measure
+    /// more kinds of pages and devices, and restore the settings that they change, even if they are
+    /// killed. Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where
     /// `forkless history` lists them.
     Bench(commands::bench::Args),
     /// Find costly process creation: where, how much, why, and a remedy.
@@ -105,6 +105,15 @@ impl Cli {
 /// Prints help or an error and ends with its exit code. Unlike [`clap::Error::exit`] it fails where
 /// the text could not be printed.
 fn end_with(answer: &clap::Error) -> ! {
+    // A value of the wrong kind is one line, as other errors are. The flag is in it.
+    if answer.kind() == clap::error::ErrorKind::ValueValidation {
+        let text = answer.to_string();
+        // Behind an empty line it points to --help.
+        let line = text.split("\n\n").next().unwrap_or_default();
+        let line = crate::terminal::in_line(line.strip_prefix("error: ").unwrap_or(line).trim_end());
+        crate::terminal::complain!("forkless: {}", crate::terminal::plain(&line));
+        process::exit(answer.exit_code());
+    }
     let printed = answer.print().and_then(|()| io::stdout().flush());
     let code = match printed {
         Err(error) if !answer.use_stderr() => {

@@ -75,6 +75,39 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
+/// The exit code where the stack's limit (`ulimit -s`) leaves too little to read a command line, and
+/// one line that says so. Else this process would be killed by an overflow, in the middle of
+/// anything.
+#[cfg(target_os = "linux")]
+pub(crate) fn small_stack() -> Option<ExitCode> {
+    /// KiB for `run`, and for the several hundred flags of all subcommands: as measured, and a
+    /// quarter more. Without optimisation a frame is larger.
+    const LEAST: [u64; 2] = if cfg!(debug_assertions) { [256, 448] } else { [40, 104] };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for the answer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } != 0 {
+        return None;
+    }
+    // The environment and the arguments are above this frame, and count. Above them is the file's
+    // name (the kernel's fs/exec.c, `bprm_execve`).
+    // SAFETY: asks for a number.
+    let top = unsafe { libc::getauxval(libc::AT_EXECFN) };
+    let taken = top.saturating_sub((&raw const limit).addr() as u64);
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    let [run, others] = LEAST;
+    let least = if is_run { run } else { others } << 10;
+    if limit.rlim_cur.saturating_sub(taken) >= least {
+        return None;
+    }
+    crate::terminal::complain!(
+        "forkless: the limit of the stack is {} KiB, and {} KiB are needed beside arguments and environment: \
+         raise it (ulimit -s)",
+        limit.rlim_cur >> 10,
+        least >> 10
+    );
+    Some(ExitCode::from(if is_run { 125 } else { 3 }))
+}
+
 /// Has a write beyond the limit of a file's size fail, in place of killing this process with all
 /// that it has measured. A handler, because what is ignored would be ignored in every program that
 /// is started; where it is ignored already, it stays so.

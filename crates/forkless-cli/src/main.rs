@@ -2,6 +2,8 @@
 //! exit code. The libraries decide about processes; each subcommand is a module of [`commands`].
 //! The subcommands that measure and compare are for FreeBSD and macOS, too.
 
+#[cfg(target_os = "linux")]
+mod allocator;
 mod args;
 mod cli;
 mod commands;
@@ -18,11 +20,19 @@ use clap::CommandFactory as _;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = exit::small_stack() {
+        return code;
+    }
     exit::restore_signals();
     let command = Cli::read().command;
     // A program or a line that takes this process's place must notice no difference.
     #[cfg(target_os = "linux")]
     let measures = !matches!(command, Command::Run(_) | Command::Sh(_));
+    #[cfg(target_os = "linux")]
+    if !measures {
+        allocator::end_as_run_does();
+    }
     #[cfg(not(target_os = "linux"))]
     let measures = true;
     if measures {

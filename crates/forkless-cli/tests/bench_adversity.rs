@@ -267,6 +267,31 @@ fn a_full_disk_costs_one_line_and_leaves_no_part_of_a_file() {
 }
 
 #[test]
+fn no_directory_for_temporary_files_names_the_first_and_tmpdir() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::shared("adversity-tmpdir");
+    // The binary may be below /tmp: the places are read-only, and not hidden.
+    let line = "mount -t tmpfs -o ro none /dev/shm; export TMPDIR=/dev/shm; unset XDG_RUNTIME_DIR; \
+        for place in /tmp /var/tmp; do mount --bind $place $place; mount -o remount,bind,ro $place; done; \
+        exec \"$0\" ARGUMENTS";
+    for arguments in [
+        "bench spawn --quick --no-save",
+        "bench syscalls --quick --no-save",
+        "bench victims --quick --no-save",
+    ] {
+        let output = scratch.in_namespace(&line.replace("ARGUMENTS", arguments));
+        let errors = text(&output.stderr);
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(3), 1), "{arguments}: {errors}");
+        assert!(
+            errors.contains("/dev/shm: Read-only") && errors.contains("by TMPDIR"),
+            "{arguments}: {errors}"
+        );
+    }
+}
+
+#[test]
 fn a_read_only_home_costs_one_line_and_not_the_result() {
     if !is_root() {
         return;

@@ -66,6 +66,38 @@ fn what_cannot_be_read_or_compared_is_usage_and_named() {
         (&["bench", "victims", "--restarts", "2"], "--restarts is not for victims"),
         (&["bench", "selfcheck", "--slowdown", "-1"], "must be above 0"),
         (&["diagnose", "-o", "/nonexistent/x", "--", "true"], "cannot write the report to /nonexistent/x"),
+        (&["bench", "blockwrite", "--size", "0"], "leaves nothing to write"),
+        (&["reproduce", "E1", "--memory", "1G"], "--memory is for E6"),
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains(said), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+    }
+}
+
+/// Regression: some were measured after all, some took minutes, and two sums overflowed.
+#[test]
+fn an_absurd_size_time_or_count_is_usage() {
+    let scratch = Scratch::new("complaints-absurd");
+    const MOST: &str = "18446744073709551615";
+    for (arguments, said) in [
+        (&["reproduce", "E6", "--memory", "100T"][..], "more than 64T"),
+        (&["reproduce", "E6", "--memory", "0"], "less than 16M"),
+        (&["bench", "spawn", "--rss", "100T"], "more than 64T"),
+        (&["bench", "spawn", "--rss", MOST, "--shrink"], "more than 64T"),
+        (&["bench", "spawn", "--fds", MOST], "4294967295"),
+        (&["bench", "spawn", "--time", "1e18"], "0 to 1e9"),
+        (&["bench", "spawn", "--time", "nan"], "0 to 1e9"),
+        (&["bench", "spawn", "--time", "-1"], "0 to 1e9"),
+        (&["bench", "spawn", "--runs", "0"], "1..=4294967295"),
+        (&["bench", "memory", "--sizes", "0,100T"], "more than 64T"),
+        (&["bench", "cow", "--count", MOST], "17179869184"),
+        (&["bench", "blockwrite", "--size", "100000T"], "more than 64T"),
+        (&["bench", "blockwrite", "--bs", "100T"], "more than 64T"),
+        (&["bench", "victims", "--rss", "100T"], "more than 64T"),
+        (&["bench", "selfcheck", "--comparisons", "4294967295"], "1..=1000000"),
+        (&["try", "--time", "1e10", "--", "true"], "at most 1e9"),
     ] {
         let output = forkless(&scratch, arguments).output().unwrap();
         let line = complaint(&output);
@@ -82,7 +114,7 @@ fn what_the_machine_has_not_got_is_missing_and_named() {
             &["bench", "spawn", "--quick", "--rss", "1M", "--pages", "hugetlb-4k"][..],
             "no hugetlb-4k pages: it offers base",
         ),
-        (&["bench", "blockwrite", "--targets", "file", "--size", "100000T"], "no room for a scratch file"),
+        (&["bench", "blockwrite", "--targets", "file", "--size", "60T"], "no room for a scratch file"),
         (&["bench", "spawn", "--quick", "--pin", "1000"], "cannot run on processor 1000"),
     ] {
         let output = forkless(&scratch, arguments).output().unwrap();
@@ -115,6 +147,90 @@ fn an_empty_history_says_where_results_would_be() {
     let output = forkless(&scratch, &["history"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
     assert!(complaint(&output).contains("data/forkless/bench: `forkless bench` keeps them there"));
+}
+
+/// Regression: `history` passed over what `compare latest` stumbled on, and a pipe hung both.
+#[test]
+fn every_reader_of_the_data_directory_passes_over_what_is_no_result() {
+    let scratch = Scratch::new("complaints-rule");
+    let result = result(&scratch);
+    let kept = scratch.0.join("data/forkless/bench");
+    fs::create_dir_all(&kept).unwrap();
+    for name in ["20261122T000000Z-spawn-0.json", "20261123T000000Z-spawn-1.json"] {
+        fs::copy(&result, kept.join(name)).unwrap();
+    }
+    let odd = ["99990101T000000Z-broken.json", "99990102T000000Z-other.json", "99990103T000000Z-folder.json"];
+    fs::write(kept.join(odd[0]), "{").unwrap();
+    fs::write(kept.join(odd[1]), r#"{"schema":"other/1"}"#).unwrap();
+    fs::create_dir(kept.join(odd[2])).unwrap();
+    let pipe = "99990104T000000Z-pipe.json";
+    assert!(Command::new("mkfifo").arg(kept.join(pipe)).status().unwrap().success());
+    fs::write(kept.join("notes.txt"), "no result's name").unwrap();
+    for (arguments, code, shown) in [
+        (&["history"][..], 0, "20261123T000000Z-spawn-1 "),
+        (&["history", "--json"], 0, "20261123T000000Z-spawn-1.json"),
+        (&["history", "latest"], 0, "vfork_exec"),
+        (&["compare", "latest~1", "latest"], 2, "are the same run"),
+        (&["history", "latest~2"], 2, "only 2 results in"),
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let errors = text(&output.stderr);
+        for name in odd.iter().chain([&pipe]) {
+            let named = errors.lines().filter(|line| line.contains(name) && line.contains("passed over: "));
+            assert_eq!(named.count(), 1, "{arguments:?}: {name}: {errors}");
+        }
+        assert!(!errors.contains("notes.txt"), "{errors}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert!((text(&output.stdout) + &errors).contains(shown), "{arguments:?}: {output:?}");
+    }
+    let named = forkless(&scratch, &["history", "99990101"]).output().unwrap();
+    assert!(complaint(&named).contains("broken.json is not a saved result"), "its own fault: {named:?}");
+}
+
+/// Regression: it said that there are no results.
+#[test]
+fn a_data_directory_that_cannot_be_read_is_named_with_the_reason() {
+    let scratch = Scratch::new("complaints-unreadable");
+    fs::create_dir_all(scratch.0.join("data/forkless")).unwrap();
+    fs::write(scratch.0.join("data/forkless/bench"), "no directory").unwrap();
+    for arguments in [&["history"][..], &["history", "latest"], &["compare", "2026", "latest~1"]] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains("data/forkless/bench: Not a directory"), "{arguments:?}: {line}");
+        assert!(line.contains("XDG_DATA_HOME"), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+    }
+}
+
+/// Regression: what followed the last `#` of a file's name was taken for a method.
+#[test]
+fn a_result_may_have_any_name_and_a_method_behind_it() {
+    let scratch = Scratch::new("complaints-names");
+    let result = result(&scratch);
+    fs::create_dir(scratch.0.join("d#e")).unwrap();
+    let odd: [&[u8]; 7] =
+        [b"a#b.json", b"d#e/f", b"x@y:z ", b"#vfork_exec", b"\xff", b"new\nline", b"./-lead"];
+    for name in odd {
+        let path = scratch.0.join(OsStr::from_bytes(name));
+        fs::copy(&result, &path).unwrap();
+        for method in [&b""[..], b"#vfork_exec"] {
+            let mut compare = forkless(&scratch, &["compare", "--relative", "published:solaris"]);
+            let name = OsStr::from_bytes(&[name, method].concat()).to_owned();
+            let output = compare.current_dir(&scratch.0).arg(&name).output().unwrap();
+            let line = complaint(&output);
+            // The result was read: it has no system call.
+            assert!(line.contains("have no row in common"), "{name:?}: {line}");
+        }
+    }
+    for (name, said) in [
+        ("a#b.json#", "a method's name is missing after #; there are: vfork_exec"),
+        ("a#b.json#popen", "a#b.json has no method popen"),
+        ("nosuch#vfork_exec", "nosuch: no such file"),
+    ] {
+        let mut compare = forkless(&scratch, &["compare", name, "published"]);
+        let line = complaint(&compare.current_dir(&scratch.0).output().unwrap());
+        assert!(line.contains(said), "{name}: {line}");
+    }
 }
 
 /// A file that takes no byte. If there is none, prints that the test is skipped.
@@ -220,6 +336,60 @@ fn an_address_space_too_small_is_memory_missing() {
     let line = complaint(&output);
     assert!(line.contains("ask for less, or raise the limit"), "{line}");
     assert_eq!(output.status.code(), Some(3));
+}
+
+/// Regression: it was killed by an overflow of its stack while it read the command line.
+#[test]
+fn a_stack_too_small_is_one_line() {
+    let scratch = Scratch::new("complaints-stack");
+    for (arguments, code) in [
+        (&["doctor"][..], 3),
+        (&["bench", "spawn"], 3),
+        (&["history"], 3),
+        (&["try", "--", "true"], 3),
+        (&["sh", "-c", "true"], 3),
+        (&["run", "--", "true"], 125),
+    ] {
+        let output = limited(&scratch, "-s 36", arguments);
+        let line = complaint(&output);
+        assert!(line.contains("the limit of the stack is 36 KiB") && line.contains("(ulimit -s)"), "{line}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn threads_without_room_name_both_limits() {
+    let scratch = Scratch::new("complaints-threads");
+    let line = ["bench", "spawn", "--quick", "--no-save", "--methods", "vfork_exec", "--threads", "100"];
+    let output = limited(&scratch, "-v 150000", &line);
+    let line = complaint(&output);
+    assert!(line.contains("cannot start a thread") && line.contains("ulimit -v"), "{line}");
+    assert_eq!(output.status.code(), Some(3), "{line}");
+    assert!(wait_until(|| scratch.temporary_files() == 0));
+}
+
+/// Regression: Rust aborted with a trace of the stack.
+#[test]
+fn memory_that_is_refused_is_one_line_and_no_abort() {
+    let scratch = Scratch::new("complaints-memory");
+    fs::write(scratch.0.join("long"), format!("{{\"schema\": \"{}\"}}", "x".repeat(300_000))).unwrap();
+    let mut refused = 0;
+    // From less than the loader takes to more than the command does.
+    for kib in (400..3000).step_by(50) {
+        let output = limited(&scratch, &format!("-d {kib}"), &["history", "long"]);
+        let errors = text(&output.stderr);
+        match output.status.code() {
+            // The shell's code of a process that was killed: by the kernel, before it began.
+            Some(127 | 139) | None if !errors.starts_with("forkless: ") => {}
+            Some(2) => assert!(errors.contains("has the schema"), "{errors}"),
+            code => {
+                assert_eq!(code, Some(3), "{kib}: {errors}");
+                assert!(complaint(&output).contains("forkless: no memory: "), "{errors}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "no limit was between");
 }
 
 /// Regression: it reported each fork of another user's process as harmless, and ended with 0.
@@ -452,5 +622,50 @@ fn a_name_cannot_steer_the_terminal_or_begin_a_line() {
         let output = forkless(&scratch, arguments).output().unwrap();
         let said = complaint(&output);
         assert!(said.contains("\\n\\u{1b}[31m"), "{said:?}");
+    }
+}
+
+/// Regression: `bench context` waited for ever for a child that nobody traced, and `bench syscalls`
+/// ended with "the program of system calls ended with exit status: 1".
+#[test]
+fn under_a_tracer_the_rest_is_measured_and_the_tracer_is_named() {
+    let scratch = Scratch::new("complaints-traced");
+    let strace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
+    if !strace.is_ok_and(|status| status.success()) {
+        println!("skipped: needs strace, and the right to trace");
+        return;
+    }
+    let words = ["--quick", "--no-save", "--runs", "5"];
+    for (suite, skipped) in [
+        (&["syscalls", "--calls", "sigprocmask"][..], "skipped: sigprocmask (traced): "),
+        (&["context"], "skipped: system calls: tracing is refused here"),
+    ] {
+        let mut command = Command::new("timeout");
+        command.args(["600", "strace", "-f", "-o", "/dev/null", FORKLESS, "bench"]).args(suite).args(words);
+        let output = command.env("TMPDIR", scratch.0.join("tmp")).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout).replace("\n  ", " ");
+        let notes: Vec<&str> = table.lines().filter(|line| line.starts_with("note: ")).collect();
+        let refused: Vec<&&str> = notes.iter().filter(|note| note.contains(skipped)).collect();
+        assert!(matches!(&refused[..], [one] if one.contains("traces this process already")), "{notes:#?}");
+        assert!(notes.iter().any(|note| note.contains("noisy: strace (process ")), "{notes:#?}");
+    }
+}
+
+/// Regression: a tracer that runs nothing seemed to cost nothing.
+#[test]
+fn what_is_no_tracer_is_left_out_with_what_it_said() {
+    let scratch = Scratch::new("complaints-tracer");
+    for (tracer, said) in [("true", "did not run the program"), ("false", "false ended with exit status: 1")]
+    {
+        let line = ["bench", "syscalls", "--quick", "--no-save", "--runs", "5", "--calls", "sigprocmask"];
+        let output = forkless(&scratch, &[&line[..], &["--tracer", tracer]].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout).replace("\n  ", " ");
+        assert!(
+            table.contains("skipped: sigprocmask (traced): ") && table.contains(said),
+            "{tracer}: {table}"
+        );
+        assert!(!table.contains("via traced"), "{table}");
     }
 }

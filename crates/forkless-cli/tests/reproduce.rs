@@ -375,3 +375,23 @@ fn nothing_in_common_with_what_is_expected_is_refused() {
     let said = format!("no verdict of {one} in it, so nothing would be compared; it has: {other}");
     assert!(errors.contains(&said) && errors.lines().count() == 1, "{errors}");
 }
+
+/// Regression: the ledger was 113 columns wide, and a table of flags 111.
+#[test]
+fn a_piped_article_is_a_hundred_columns_wide_and_leaves_nothing_out() {
+    let scratch = Scratch::new("reproduce-width");
+    let kept =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction/2026-11-22-linux-6.18-x86_64.json");
+    for short in [false, true] {
+        let mut command = scratch.command(&["--no-run", "--with", kept]);
+        let output = command.args(short.then_some("--short")).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let article = text(&output.stdout);
+        let wide: Vec<&str> = article.lines().filter(|line| line.chars().count() > 100).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        assert!(!article.contains("left out here"), "{article}");
+        if !short {
+            assert!(article.contains("CLONE_CLEAR_SIGHAND") && article.contains("and why"), "{article}");
+        }
+    }
+}

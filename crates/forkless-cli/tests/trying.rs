@@ -44,7 +44,14 @@ fn tried<S: AsRef<OsStr>>(flags: &[&str], line: &[S]) -> Output {
 
 fn said(output: &Output) -> String {
     assert_eq!(text(&output.stderr), "", "{output:?}");
-    text(&output.stdout)
+    let said = text(&output.stdout);
+    if said.starts_with('<') {
+        return said;
+    }
+    // But for the command lines, which are to be copied.
+    let mut sentences = said.lines().skip(1).filter(|line| !line.contains("forkless run "));
+    assert!(sentences.all(|line| line.chars().count() <= 100), "{said}");
+    said.replace("\n  ", " ")
 }
 
 /// The one line on standard error, where there is nothing on standard output.
@@ -333,7 +340,8 @@ fn what_is_compared_lies_in_the_temporary_directory_alone() {
     let mut trial = command(&scratch);
     trial.env("TMPDIR", "/nonexistent").current_dir(&scratch.0);
     let output = trial.args(["--runs", "1", "--same-output", "--", "true"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(125));
+    // Of the machine, and not of the command: 125 is a command that fails.
+    assert_eq!(output.status.code(), Some(3));
     assert!(error(&output).contains("create a directory in /nonexistent"), "{output:?}");
 }
 
@@ -577,4 +585,47 @@ fn a_user_without_privileges_tries_what_is_his() {
     let said = said(&output);
     assert!(said.contains("standard output is the same: 6 bytes each time"), "{said}");
     assert_eq!(scratch.temporary_files(), 0);
+}
+
+/// Regression: the command was said to have failed by itself.
+#[test]
+fn output_without_room_is_not_the_commands_failure() {
+    let scratch = Scratch::new("try-room");
+    let line = ["--runs", "2", "--same-output", "--", "seq", "1", "10000"];
+    let within = |setup: &str| {
+        let mut limited = Command::new("sh");
+        let plain = command(&scratch);
+        limited.args(["-euc", &format!("{setup}; exec \"$@\""), "sh"]).arg(plain.get_program());
+        limited.args(plain.get_args()).args(line);
+        limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        limited.stdin(Stdio::null()).output().unwrap()
+    };
+    let output = within("ulimit -f 4");
+    let said = error(&output);
+    assert!(said.contains("no room for the command's output") && said.contains("ulimit -f"), "{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(scratch.temporary_files(), 0);
+
+    let may_mount = Command::new("unshare").args(["--mount", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        println!("skipped: a full directory: needs root and the right to mount");
+        return;
+    }
+    let mount = "mount -t tmpfs -o size=16k none \"$TMPDIR\"";
+    let output = within(&format!("exec unshare --mount sh -euc '{mount}; exec \"$@\"' sh \"$@\""));
+    let said = error(&output);
+    assert!(said.contains("No space left on device") && said.contains("by TMPDIR"), "{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
+}
+
+#[test]
+fn a_directory_for_temporary_files_that_is_none_is_named() {
+    for bad in ["/nonexistent", "/proc/version"] {
+        let scratch = Scratch::new("try-tmpdir");
+        let mut command = command(&scratch);
+        let output = command.env("TMPDIR", bad).args(["--same-output", "--", "true"]).output().unwrap();
+        let said = error(&output);
+        assert!(said.contains(bad) && said.contains("by TMPDIR"), "{said}");
+        assert_eq!(output.status.code(), Some(3), "{said}");
+    }
 }

@@ -62,10 +62,16 @@ impl Program {
             });
             match attempt {
                 Ok(program) => return Ok(program),
-                Err(error) => failure = Some(error),
+                // That of the directory that the user named.
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Err(failure.unwrap_or_else(|| Error::Missing("no directory for temporary files: set TMPDIR".into())))
+        let all: Vec<String> = directories().map(|base| base.display().to_string()).collect();
+        let why = failure.map_or_else(String::new, |error| format!(": {error}"));
+        Err(Error::Missing(format!(
+            "no child program can be written and run in a directory for temporary files ({}){why}; name one by TMPDIR",
+            all.join(", ")
+        )))
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::{Deserialize, Serialize};
 
+use super::folded;
 use crate::check::{Bound, Check};
 use crate::compare::Change;
 use crate::registry::Columns;
@@ -252,11 +253,13 @@ impl Grid {
         }
     }
 
-    /// Leaves out the last columns of figures as long as the rest would not fit without being
+    /// Leaves out the last columns, but for those of text at the left, as long as the rest would not fit without being
     /// broken within words and figures, and returns their heads.
     pub(super) fn narrow(&mut self, width: u16) -> Vec<String> {
         let mut left_out = Vec::new();
-        while self.least_total() > usize::from(width) && self.heads.len() > self.text_columns + 1 {
+        // Where all is text, the first two tell the lines apart.
+        let kept = if self.text_columns < self.heads.len() { self.text_columns + 1 } else { 2 };
+        while self.least_total() > usize::from(width) && self.heads.len() > kept {
             left_out.extend(self.heads.pop());
             for line in &mut self.lines {
                 line.truncate(self.heads.len());
@@ -269,26 +272,65 @@ impl Grid {
     /// The width of the table if nothing is broken within words and figures: a border on either
     /// side, a blank on either side of each column, and one more between two.
     fn least_total(&self) -> usize {
-        let columns = self.heads.len();
-        (0..columns).map(|column| self.least_width(column)).sum::<usize>() + 3 * columns + 1
+        total(&self.least_widths(0))
     }
 
-    /// The longest word of a column, or the longest figure with its interval. Verdicts are words.
-    fn least_width(&self, column: usize) -> usize {
-        let word = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
-        let cells = self.lines.iter().filter_map(|line| line.get(column)).map(|cell| {
-            let whole = cell.chars().count();
-            // A size with its unit stays together; a sentence need not.
-            let is_text = column < self.text_columns || !cell.contains(|c: char| c.is_ascii_digit());
-            if is_text && whole > 16 { word(cell) } else { whole }
-        });
-        cells.chain([word(&self.heads[column])]).max().unwrap_or(0)
+    /// For each column its longest word, or its longest figure with its interval. Verdicts are
+    /// words. Text of at most `together` letters stays in one line.
+    fn least_widths(&self, together: usize) -> Vec<usize> {
+        let word = |text: &str| {
+            let pieces = text.split(' ').flat_map(pieces);
+            pieces.map(|piece| piece.chars().count()).max().unwrap_or(0)
+        };
+        let least = |column: usize| {
+            let cells = self.lines.iter().filter_map(|line| line.get(column)).map(|cell| {
+                /// Of a size with its unit, which stays together in any case.
+                const SIZE: usize = 9;
+                let whole = cell.chars().count();
+                let has_digit = cell.contains(|c: char| c.is_ascii_digit());
+                let is_whole = match column < self.text_columns {
+                    true => whole <= together || (has_digit && whole <= SIZE),
+                    false => whole <= together || has_digit,
+                };
+                if is_whole { whole } else { word(cell) }
+            });
+            cells.chain([word(&self.heads[column])]).max().unwrap_or(0)
+        };
+        (0..self.heads.len()).map(least).collect()
     }
 
-    /// As a table for a terminal of the given width.
+    /// The widths of the columns in a table that is so wide: all that is said in one line, if there
+    /// is room. Else each has its least, and the more of the rest the more it says.
+    fn widths(&self, width: u16) -> Vec<usize> {
+        let longest = |column: usize| {
+            let cells = self.lines.iter().filter_map(|line| line.get(column)).chain([&self.heads[column]]);
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        /// Of letters: short texts stay in one line, if there is room for that.
+        const SHORT: usize = 16;
+        let width = usize::from(width);
+        let least = Some(self.least_widths(SHORT)).filter(|least| total(least) <= width);
+        let least = least.unwrap_or_else(|| self.least_widths(0));
+        let wanted: Vec<usize> =
+            least.iter().enumerate().map(|(column, least)| longest(column) - least).collect();
+        let room = width.saturating_sub(total(&least));
+        let all: usize = wanted.iter().sum();
+        let share = |wanted: usize| if all <= room { wanted } else { room * wanted / all };
+        least.into_iter().zip(wanted).map(|(least, wanted)| least + share(wanted)).collect()
+    }
+
+    /// As a table for a terminal of the given width. Where its words and figures are wider, a line
+    /// below it names the columns that are left out.
     #[must_use]
     pub fn to_terminal(&self, width: u16) -> String {
-        table(self, width).to_string()
+        let mut grid = self.clone();
+        let left_out = grid.narrow(width);
+        let table = table(&grid, width);
+        if left_out.is_empty() {
+            return table.to_string();
+        }
+        let said = format!("columns left out here (other forms have them): {}", left_out.join(", "));
+        format!("{table}\n{}", folded(&said, width))
     }
 
     /// As a table of GitHub-flavoured Markdown.
@@ -309,6 +351,25 @@ impl Grid {
         text
     }
 
+    /// Lays out a suite's fitted lines, a grid for each kind of pages: with that as a column a
+    /// terminal has no room for all figures.
+    pub(super) fn of_fits_by_pages(suite: &Suite) -> Vec<(&str, Grid)> {
+        let mut kinds: Vec<&str> = suite.fits.iter().map(|fit| fit.pages.as_str()).collect();
+        let mut seen = BTreeSet::new();
+        kinds.retain(|kind| seen.insert(*kind));
+        let all = Grid::of_fits(suite);
+        let of = |kind: &str| {
+            let mut grid = all.clone();
+            grid.lines.retain(|line| line[1] == kind);
+            grid.text_columns -= 1;
+            for line in grid.lines.iter_mut().chain([&mut grid.heads]) {
+                line.remove(1);
+            }
+            grid
+        };
+        kinds.into_iter().map(|kind| (kind, of(kind))).collect()
+    }
+
     /// Lays out a suite's fitted lines.
     #[must_use]
     pub(crate) fn of_fits(suite: &Suite) -> Grid {
@@ -320,7 +381,7 @@ impl Grid {
                 fit.metric.clone(),
                 Style::Bounds.cell(fit.constant_us, fit.constant_us_ci95, number),
                 // Half an interval in percent says nothing of a figure that is about zero.
-                Style::Bounds.cell(fit.per_gib_ms, fit.per_gib_ms_ci95, three),
+                Style::Bounds.cell(fit.per_gib_ms, fit.per_gib_ms_ci95, number),
                 format!("{:.4}", fit.r2),
             ]
         };
@@ -330,6 +391,11 @@ impl Grid {
             text_columns: 3,
         }
     }
+}
+
+/// The width of a table of such columns.
+fn total(columns: &[usize]) -> usize {
+    columns.iter().sum::<usize>() + 3 * columns.len() + 1
 }
 
 /// Names of results that others made may be anything: none may end the line, be markup or control a
@@ -410,17 +476,61 @@ pub(super) fn table(grid: &Grid, width: u16) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.set_header(cells(&grid.heads, grid.text_columns));
-    // Else every column would give up as much of its width, figures in the middle.
-    let least = (0..grid.heads.len()).map(|column| {
-        let width = u16::try_from(grid.least_width(column)).unwrap_or(u16::MAX).saturating_add(2);
-        ColumnConstraint::LowerBoundary(Width::Fixed(width))
+    // Left to itself, the crate takes as much from every column, from the middle of figures, and
+    // given the least widths it makes some tables wider than asked for.
+    let widths = grid.widths(width);
+    let fixed = widths.iter().map(|&width| {
+        let width = u16::try_from(width).unwrap_or(u16::MAX).saturating_add(2);
+        ColumnConstraint::Absolute(Width::Fixed(width))
     });
-    table.set_constraints(least);
+    let wrapped = |line: &[String]| -> Vec<String> {
+        line.iter().zip(&widths).map(|(cell, &width)| wrapped(cell, width)).collect()
+    };
+    table.set_header(cells(&wrapped(&grid.heads), grid.text_columns));
+    table.set_constraints(fixed);
     for line in &grid.lines {
-        table.add_row(cells(line, grid.text_columns));
+        table.add_row(cells(&wrapped(line), grid.text_columns));
     }
     table
+}
+
+/// Where a word may go on in the next line: nowhere, but for a long one, such as flags that are
+/// joined without a blank.
+fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    /// Of letters: more than a name of this tree has.
+    const LONG: usize = 21;
+    let ends: &[char] = if word.chars().count() > LONG { &['|', '('] } else { &[] };
+    word.split_inclusive(ends)
+}
+
+/// A cell's text on lines of at most so many letters, if its words allow it.
+fn wrapped(cell: &str, width: usize) -> String {
+    let mut text = String::with_capacity(cell.len());
+    let mut column = 0;
+    for word in cell.split(' ') {
+        let fits = |column: usize, part: &str| column + part.chars().count() <= width;
+        if column > 0 && !fits(column + 1, word) {
+            text.push('\n');
+            column = 0;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        if fits(column, word) {
+            text.push_str(word);
+            column += word.chars().count();
+            continue;
+        }
+        for piece in pieces(word) {
+            if column > 0 && !fits(column, piece) {
+                text.push('\n');
+                column = 0;
+            }
+            text.push_str(piece);
+            column += piece.chars().count();
+        }
+    }
+    text
 }
 
 fn cells(line: &[String], text_columns: usize) -> Vec<Cell> {
@@ -497,6 +607,55 @@ mod tests {
         }
         assert_eq!(Grid::of_changes(&three, Some(160)).len(), 1);
         assert_eq!(Grid::of_changes(&three, None).len(), 1);
+    }
+
+    #[test]
+    fn lines_fitted_to_any_figures_are_a_hundred_columns_wide() {
+        let fit = |pages: &str| Fit {
+            method: "noshell_clone_compat0".into(),
+            pages: pages.into(),
+            metric: "until_exec".into(),
+            constant_us: -9434.0,
+            constant_us_ci95: [-9997.0, 18519.0],
+            per_gib_ms: 354.643,
+            per_gib_ms_ci95: [208.783, 371.84],
+            r2: 0.9415,
+        };
+        let suite = Suite { fits: vec![fit("base"), fit("hugetlb-2m"), fit("base")], ..Suite::default() };
+        let grids = Grid::of_fits_by_pages(&suite);
+        assert_eq!(
+            grids.iter().map(|(pages, grid)| (*pages, grid.lines.len())).collect::<Vec<_>>(),
+            [("base", 2), ("hugetlb-2m", 1)]
+        );
+        for (_, grid) in grids {
+            let text = grid.to_terminal(100);
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+            assert!(text.contains("354.6 [208.8, 371.8]") && text.contains("0.9415"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_sentences_breaks_no_word_and_names_what_has_no_room() {
+        let flags = "clone3(CLONE_VM|CLONE_VFORK|CLONE_FILES|CLONE_PIDFD|CLONE_CLEAR_SIGHAND|CLONE_SETTLS)";
+        let grid = Grid {
+            heads: ["claim", "published", "why"].map(str::to_owned).to_vec(),
+            lines: vec![
+                [flags, "no longer holds, and nobody says so any more", "one two three"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ],
+            text_columns: 3,
+        };
+        let text = grid.to_terminal(60);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        for word in ["CLONE_CLEAR_SIGHAND|", "published", "CLONE_SETTLS)"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert_eq!(wrapped("one two three", 7), "one two\nthree");
+        assert_eq!(wrapped("a stat(\"/etc/localtime\")", 17), "a\nstat(\n\"/etc/localtime\")");
+        assert_eq!(wrapped("noshell_clone_compat0 x", 4), "noshell_clone_compat0\nx");
+        let text = grid.to_terminal(38);
+        assert!(text.contains("left out here") && text.contains(": why"), "{text}");
     }
 
     #[test]

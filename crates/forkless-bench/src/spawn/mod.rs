@@ -156,7 +156,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         notes.push("forkless_full without groups: setting them needs root".to_owned());
     }
     if outcome.rounds < 20 {
-        notes.push(format!("only {} rounds: the intervals are rough", outcome.rounds));
+        let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
+        notes.push(format!("only {} {rounds}: the intervals are rough", outcome.rounds));
     }
     Ok(Suite {
         name: SUITE.name.to_owned(),

@@ -47,7 +47,7 @@ impl Pool {
                         }
                     }
                 })
-                .map_err(Error::io("start a thread"))?;
+                .map_err(Error::no_thread)?;
             threads.push(Member { jobs: Some(jobs), handle: Some(handle) });
         }
         Ok(Pool { threads, answers })

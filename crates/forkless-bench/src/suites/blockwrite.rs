@@ -161,6 +161,9 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     if spec.targets.is_empty() || spec.bs.is_empty() || spec.modes.is_empty() {
         return Err(Error::Spec("nothing to write: choose a target, a block size and a mode".into()));
     }
+    if spec.size == 0 {
+        return Err(Error::Spec("a size of 0 leaves nothing to write: ask for 1 byte or more".into()));
+    }
     if let Some(bs) = spec.bs.iter().find(|&&bs| bs == 0 || bs > spec.size) {
         return Err(Error::Spec(format!(
             "blocks of {bs} bytes cannot be written: from 1 to {} bytes, what a repetition writes",

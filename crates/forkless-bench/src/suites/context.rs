@@ -127,6 +127,13 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
                     samples,
                 });
             }
+            // For all alike.
+            Some(Err(Error::Missing(why))) => {
+                let note = format!("skipped: system calls: {why}");
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
             Some(Err(error)) => notes.push(format!("skipped: system calls of {}: {error}", operation.name)),
         }
         if let Some(samples) = series.pop() {

@@ -155,7 +155,9 @@ fn measure(
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Option<Samples>, Error> {
-    let bytes = spec.count * page_size();
+    let bytes = spec.count.checked_mul(page_size()).filter(|bytes| *bytes <= u64::MAX / 3);
+    let bytes =
+        bytes.ok_or_else(|| Error::Spec(format!("{} pages are more than any memory has", spec.count)))?;
     // A child that lives through the passes keeps the old copy of every page.
     crate::memory::require(2 * bytes)?;
     let fits = 3 * bytes <= crate::memory::largest_safe();

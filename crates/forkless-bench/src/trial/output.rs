@@ -1,10 +1,12 @@
 //! Standard output of a command's runs, compared byte for byte.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+
+use crate::error::{Error, remedy};
 
 /// What comparing the standard output of the runs showed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -57,8 +59,37 @@ impl Outputs {
     }
 
     /// The file that the next run writes.
-    pub(super) fn create(&self) -> io::Result<File> {
-        File::create(&self.latest)
+    pub(super) fn create(&self) -> Result<File, Error> {
+        File::create(&self.latest).map_err(|error| self.no_room(&error))
+    }
+
+    /// Fails if the file that the last run has written may have had no room: its program may have
+    /// failed of that, or have lost a part of its output without a word.
+    pub(super) fn check_room(&self) -> Result<(), Error> {
+        /// A write of usual programs. A file system may refuse one of that size as a whole, and
+        /// still have less.
+        const LEAST: usize = 128 << 10;
+        let tried = (|| {
+            let mut file = fs::OpenOptions::new().append(true).open(&self.latest)?;
+            let length = file.metadata()?.len();
+            // At a limit of the size (EFBIG) not even a byte fits; below, the rest says nothing.
+            let tried = file.write_all(&[0]).and_then(|()| match file.write_all(&[0; LEAST]) {
+                Err(error) if error.raw_os_error() == Some(libc::EFBIG) => Ok(()),
+                other => other,
+            });
+            file.set_len(length)?;
+            tried
+        })();
+        tried.map_err(|error| self.no_room(&error))
+    }
+
+    fn no_room(&self, error: &io::Error) -> Error {
+        let place = self.latest.parent().and_then(Path::parent).unwrap_or(&self.latest).display();
+        let what = "no room for the command's output, which --same-output compares";
+        // A limit goes wherever the file goes.
+        let is_limit = error.raw_os_error() == Some(libc::EFBIG);
+        let elsewhere = if is_limit { "" } else { ", or name another directory by TMPDIR" };
+        Error::Missing(format!("{place}: {what}: {error}{}{elsewhere}", remedy(error)))
     }
 
     /// Compares what the run has written with the first plain run's.
@@ -191,6 +222,30 @@ mod tests {
         let long = [b"0123456789abcde\n".repeat(2000), b"end".to_vec()].concat();
         let other = [&long[..], b"!"].concat();
         differs(&long, &other, 2001, text("end"), text("end!"));
+    }
+
+    #[test]
+    fn a_file_that_may_have_been_cut_names_its_place() {
+        let directory =
+            PrivateDirectory::make(&std::env::temp_dir(), PrivateDirectory::CLOSED, None).unwrap();
+        let outputs = Outputs::new(directory.path());
+        io::Write::write_all(&mut outputs.create().unwrap(), b"all of it").unwrap();
+        outputs.check_room().unwrap();
+        assert_eq!(fs::read(directory.path().join("latest")).unwrap(), b"all of it", "as it was");
+        // A device without room in its place.
+        let full = std::path::Path::new("/dev/full");
+        if !full.exists() {
+            println!("skipped: there is no /dev/full");
+            return;
+        }
+        fs::remove_file(directory.path().join("latest")).unwrap();
+        std::os::unix::fs::symlink(full, directory.path().join("latest")).unwrap();
+        let error = outputs.check_room().unwrap_err();
+        let base = std::env::temp_dir().display().to_string();
+        assert!(
+            matches!(&error, Error::Missing(text) if text.starts_with(&base) && text.contains("TMPDIR")),
+            "{error}"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use forkless_bench::compare::{By, Change, Difference, Side, compare, is_of_another_world, lacking};
@@ -93,7 +94,7 @@ enum Format {
 }
 
 /// Reads a result. A file can be shown without a place where results are kept.
-fn load(name: &OsStr) -> anyhow::Result<Results> {
+fn load(name: &OsStr, told: &mut Told) -> anyhow::Result<Results> {
     // No saved name: those are all of ASCII.
     let Some(name) = name.to_str() else { return Store::read(Path::new(name)).map_err(from_library) };
     let store = match Store::open() {
@@ -101,10 +102,40 @@ fn load(name: &OsStr) -> anyhow::Result<Results> {
         Err(_) if name.starts_with("published") || Path::new(name).exists() => Store::at(""),
         Err(nowhere) => return Err(from_library(nowhere)),
     };
-    store.load(name).map_err(|error| match error {
+    store.load(name, &mut |error| told.passed_over(error)).map_err(|error| match error {
+        // In `compare` it is split off before.
+        Error::NotSaved(_) if name.contains('#') => {
+            Usage(format!("{error}; #METHOD is for `forkless compare`")).into()
+        }
         Error::NotSaved(_) => Usage(format!("{error}; `forkless history` lists them")).into(),
         error => from_library(error),
     })
+}
+
+/// A result and its method: `RESULT#METHOD`. A file with a `#` in its name is meant by its name,
+/// whatever follows there.
+fn parted(name: &OsStr) -> (&OsStr, Option<&OsStr>) {
+    let bytes = name.as_bytes();
+    let is_there = |file: &OsStr| Path::new(file).exists();
+    if is_there(name) {
+        return (name, None);
+    }
+    let split = |at: usize| (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..])));
+    let marks = || (0..bytes.len()).rev().filter(|&at| bytes[at] == b'#').map(split);
+    marks().find(|(file, _)| is_there(file)).or_else(|| marks().next()).unwrap_or((name, None))
+}
+
+/// What a reader of the data directory leaves out, each said once.
+#[derive(Default)]
+struct Told(BTreeSet<String>);
+
+impl Told {
+    fn passed_over(&mut self, error: &Error) {
+        let line = terminal::plain(&terminal::in_line(&error.to_string()));
+        if self.0.insert(line.clone()) {
+            terminal::complain!("forkless: passed over: {line}");
+        }
+    }
 }
 
 /// The names of a side's rows, for messages that say which names there are.
@@ -124,17 +155,21 @@ fn rows(results: &Results) -> impl Iterator<Item = &Row> {
 /// Compares every result with the first.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut sides: Vec<(String, Results, Option<String>)> = Vec::new();
+    let mut told = Told::default();
     for name in &args.results {
-        let (file, method) = match name.to_str().and_then(|name| name.rsplit_once('#')) {
-            Some((file, method)) => (OsStr::new(file), Some(method.to_owned())),
-            None => (name.as_os_str(), None),
-        };
-        let results = load(file)?;
+        let (file, method) = parted(name);
+        let method = method.map(|method| method.to_string_lossy().into_owned());
+        let results = load(file, &mut told)?;
         let (name, file) = (name.to_string_lossy().into_owned(), file.to_string_lossy());
         if let Some(method) = &method
             && !rows(&results).any(|row| row.method == *method)
         {
             let there = names(rows(&results).map(|row| row.method.as_str()));
+            if method.is_empty() {
+                return Err(
+                    Usage(format!("{name}: a method's name is missing after #; there are: {there}")).into()
+                );
+            }
             return Err(Usage(format!("{file} has no method {method}; there are: {there}")).into());
         }
         sides.push((name, results, method));
@@ -314,7 +349,7 @@ fn print(
 /// Lists the saved results, oldest first, or shows one.
 pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
     if let Some(name) = &args.result {
-        let results = load(name)?;
+        let results = load(name, &mut Told::default())?;
         let text = match args.format {
             Format::Table => render::terminal(&results, terminal::width(), SUITES),
             Format::Json => results.to_json() + "\n",
@@ -335,34 +370,28 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
     }
     let store = Store::open().map_err(from_library)?;
     let mut text = String::new();
-    let saved = store.list();
-    if saved.is_empty() {
-        crate::terminal::complain!(
-            "forkless: no results in {}: `forkless bench` keeps them there",
-            store.directory().display()
-        );
-    }
-    for path in saved {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let results = match Store::read(&path) {
-            Ok(results) => results,
-            Err(error) => {
-                crate::terminal::complain!("forkless: {error}");
-                continue;
-            }
-        };
+    let line = |path: &Path, results: Results| {
         if args.json {
             let suites: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
             let line = serde_json::json!({
-                "file": path, "created": results.created, "suites": suites, "machine": results.machine.fingerprint,
+                "file": path.to_string_lossy(), "created": results.created, "suites": suites,
+                "machine": results.machine.fingerprint,
             });
             text.push_str(&format!("{line}\n"));
-            continue;
+            return;
         }
         // The beginning of a name is a name for `history` and `compare`.
-        let name = name.strip_suffix(".json").unwrap_or(&name);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = terminal::in_line(name.strip_suffix(".json").unwrap_or(&name));
         let line = format!("{name:<34} {}", render::meaning(&results, SUITES));
         text.push_str(&format!("{}\n", line.trim_end()));
+    };
+    store.for_each(&mut |error| Told::default().passed_over(error), line).map_err(from_library)?;
+    if text.is_empty() {
+        terminal::complain!(
+            "forkless: no results in {}: `forkless bench` keeps them there",
+            store.directory().display()
+        );
     }
     if args.json {
         terminal::print_bytes(text.as_bytes())?;

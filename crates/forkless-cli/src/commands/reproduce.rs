@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Memory of E6's redis [default: 4G, or as much as is safe].
-    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", value_parser = args::amount_from::<16>)]
     memory: Option<u64>,
     /// Take the experiments that are not named from an earlier result (JSON), instead of running
     /// them; may be repeated.
@@ -84,6 +84,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     shown.extend(article.experiments.iter().map(|experiment| experiment.id));
     if let (Some(expected), Some(path)) = (&expected, &args.expect) {
         comparable(expected, path, &shown)?;
+    }
+    if args.memory.is_some() && !wanted.contains(&Id::E6) {
+        return Err(Usage(
+            "--memory is for E6, which is not run here: name E6, or leave --memory out".into(),
+        )
+        .into());
     }
     measure(args, &wanted, &mut article)?;
 

@@ -48,6 +48,7 @@ use forkless_bench::render::Grid;
 use forkless_bench::results::RESAMPLES;
 use forkless_bench::stats::bootstrap::{Resampler, Samples, within_rounds};
 use forkless_bench::stats::median;
+use forkless_bench::tracing;
 
 /// The name of the JSON schema, in every file.
 pub const SCHEMA: &str = "forkless.reproduce/1";
@@ -402,7 +403,7 @@ pub fn run(
     experiment.seconds = started.elapsed().as_secs_f64();
     experiment.noise = watch.finish([]);
     experiment.notes.extend(experiment.noise.warnings());
-    experiment.notes.extend(plain::note());
+    experiment.notes.extend(plain::note().into_iter().chain(tracing::note()));
     experiment.claims = ledger::judge(&experiment);
     Ok(experiment)
 }

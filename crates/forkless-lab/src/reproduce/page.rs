@@ -26,7 +26,7 @@ pub fn page(article: &Article) -> String {
         h2 #machine { "Machine" }
         (html_page::machine(&article.machine))
         p.legend {
-            "forkless " (article.version) ", " (text::day(article.created)) ". Figures are medians with 95 % intervals; a bound \
+            "forkless " (article.version) ", " (text::day(article.created)) ". Figures are medians with 95 % intervals within one run; a bound \
              is met only by a whole interval; a size holds within a factor of " (format!("{:.0}", ledger::SIZE)) " of the \
              published one."
         }

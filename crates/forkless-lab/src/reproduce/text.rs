@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use forkless_bench::render::{Grid, number};
+use forkless_bench::render::{Grid, cut, folded, number};
 
 use super::{Article, ClaimVerdict, Experiment, Figure, Judged};
 
@@ -82,22 +82,31 @@ pub fn terminal(article: &Article, width: u16) -> String {
     for experiment in &article.experiments {
         let _ = writeln!(text, "{}  {}\n", experiment.id, experiment.id.title());
         for table in &experiment.tables {
-            let _ = writeln!(text, "{}\n{}\n", table.title, table.grid.to_terminal(width));
+            let _ = writeln!(text, "{}\n{}\n", folded(&table.title, width), table.grid.to_terminal(width));
         }
         if !experiment.picture.is_empty() {
-            let _ = writeln!(text, "{}", experiment.picture);
+            let _ = writeln!(text, "{}", cut(&experiment.picture, width));
         }
         for line in remarks(experiment) {
-            let _ = writeln!(text, "note: {line}");
+            let _ = writeln!(text, "{}", folded(&format!("note: {line}"), width));
         }
         text.push('\n');
     }
-    let _ = writeln!(
-        text,
-        "The ledger of claims\n{}\n{}",
-        ledger(article, false).to_terminal(width),
-        tally(article)
-    );
+    let mut ledger = ledger(article, false);
+    // In one column: six have no room in a pipe's hundred letters.
+    ledger.heads.pop();
+    ledger.text_columns -= 1;
+    for line in &mut ledger.lines {
+        let why = line.pop().unwrap_or_default();
+        if let Some(measured) = line.last_mut() {
+            let separator = if measured.is_empty() || why.is_empty() { "" } else { ": " };
+            *measured = format!("{measured}{separator}{why}");
+        }
+    }
+    if let Some(head) = ledger.heads.last_mut() {
+        head.push_str(", and why");
+    }
+    let _ = writeln!(text, "The ledger of claims\n{}\n{}", ledger.to_terminal(width), tally(article));
     text
 }
 
@@ -137,7 +146,7 @@ pub fn markdown(article: &Article) -> String {
     let _ = write!(text, "\n## Ledger\n\n{}", ledger(article, false).to_markdown());
     let _ = writeln!(
         text,
-        "\nFigures are medians with 95 % intervals; a whole interval must meet a bound. A size holds within a factor of {:.0} of the \
+        "\nFigures are medians with 95 % intervals within one run; a whole interval must meet a bound. A size holds within a factor of {:.0} of the \
          published one. Bounds and all figures are in the JSON form (`--json`).",
         super::ledger::SIZE
     );

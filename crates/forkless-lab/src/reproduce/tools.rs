@@ -2,7 +2,6 @@
 //! run with an end in sight. A program that outlives its time is killed with all it started, and
 //! dies with this process.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -86,7 +85,7 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Said, Error>
 
 /// A directory for the files of an experiment, whose programs may run as another user.
 pub(super) fn scratch(bench: &mut Bench<'_>) -> Result<PrivateDirectory, Error> {
-    PrivateDirectory::make(&env::temp_dir(), PrivateDirectory::ENTERED_BY_OTHERS, bench.guard.as_deref_mut())
+    PrivateDirectory::temporary(PrivateDirectory::ENTERED_BY_OTHERS, bench.guard.as_deref_mut())
 }
 
 /// A command that starts `program`, put behind `launcher` where there is one.

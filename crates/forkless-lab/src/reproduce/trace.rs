@@ -13,6 +13,7 @@ use std::ptr;
 use libc::{c_int, pid_t};
 
 use forkless_bench::error::Error;
+use forkless_bench::tracing;
 
 /// The type of ptrace's first parameter: the enumeration of glibc's header, musl's int.
 #[cfg(target_env = "gnu")]
@@ -108,13 +109,13 @@ fn wait(pid: pid_t) -> Result<(pid_t, c_int), Error> {
 }
 
 fn refused() -> Error {
-    Error::Missing(format!("tracing is refused here: {}", std::io::Error::last_os_error()))
+    tracing::refused(&format!(": {}", std::io::Error::last_os_error()))
 }
 
 fn follow(root: pid_t) -> Result<Vec<Event>, Error> {
     let (_, status) = wait(root)?;
     if !libc::WIFSTOPPED(status) {
-        return Err(Error::Missing("tracing is refused here".into()));
+        return Err(tracing::refused(""));
     }
     let options = libc::PTRACE_O_EXITKILL
         | libc::PTRACE_O_TRACESYSGOOD

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::last_lines::last_words;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
+use forkless_bench::quiet_pipe;
 use forkless_run::Settings;
 
 use super::kept::{Counted, Counts, KeptProcess};
@@ -80,7 +81,7 @@ impl Coprocess {
     pub(super) fn ask(&mut self, order: &str, count: usize) -> Result<Vec<f64>, Error> {
         let text = format!("{order} {count}\n");
         self.last = Some(text.trim_end().to_owned());
-        let sent = self.process.input.as_mut().map(|input| input.write_all(text.as_bytes()));
+        let sent = self.process.input.as_mut().map(|input| quiet_pipe::write_all(input, text.as_bytes()));
         if !matches!(sent, Some(Ok(()))) {
             return Err(self.failure("was gone"));
         }

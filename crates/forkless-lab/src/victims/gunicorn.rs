@@ -81,10 +81,10 @@ impl Gunicorn {
         let gunicorn = Gunicorn { server, socket, asked: 0 };
         // The pool has its threads once so many requests were answered at a time.
         let held: io::Result<Vec<String>> = std::thread::scope(|scope| {
-            let hold = |_| scope.spawn(|| get(&gunicorn.socket, "/hold"));
+            let hold = |_| std::thread::Builder::new().spawn_scoped(scope, || get(&gunicorn.socket, "/hold"));
             let threads: Vec<_> = (0..THREADS).map(hold).collect();
             let panicked = |_| Err(io::Error::other("a client's thread panicked"));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+            threads.into_iter().map(|thread| thread?.join().unwrap_or_else(panicked)).collect()
         });
         held.map_err(|error| gunicorn.server.failure(&format!("did not answer: {error}")))?;
         Ok(RefCell::new(gunicorn))

@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
         victims: usize,
     ) -> Result<Stage<'a>, Error> {
         let child = Program::prepare(&Kind::Exit, Some(guard))?;
-        let scratch = scratch(guard, &std::env::temp_dir())?;
+        let scratch = PrivateDirectory::temporary(PrivateDirectory::ENTERED_BY_OTHERS, Some(guard))?;
         scratch.write("common.h", COMMON)?;
         let suite = Suite { name: super::SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
         let observer = Stages::new(observer, victims);

@@ -5,19 +5,24 @@
 
 use std::ffi::{CString, c_long};
 use std::hint::black_box;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::ptr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::BATCH;
 use crate::clock::now;
 use crate::engine::Arm;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::program::Program;
+use crate::program::{Kind, Program};
 use crate::spawn::worker::{environment, reap};
 use crate::suites::batch::Batch;
 use crate::suites::blobs;
+use crate::tracing;
 
 /// Calls in a program of their own: enough for its start not to matter, few enough for a tracer.
 const MASK_CALLS: u64 = 4_000;
@@ -26,6 +31,8 @@ const MASK_CALLS: u64 = 4_000;
 pub(super) struct Programs {
     countdown: Program,
     mask_loop: Program,
+    /// Tells whether a tracer has run it.
+    write: Program,
     tracer: Option<PathBuf>,
 }
 
@@ -33,7 +40,8 @@ impl Programs {
     pub(super) fn prepare(tracer: Option<PathBuf>, mut guard: Option<&mut Guard>) -> Result<Programs, Error> {
         Ok(Programs {
             countdown: Program::assembled(blobs::countdown(), &["0000000"], guard.as_deref_mut())?,
-            mask_loop: Program::assembled(blobs::mask_loop(), &["0"], guard)?,
+            mask_loop: Program::assembled(blobs::mask_loop(), &["0"], guard.as_deref_mut())?,
+            write: Program::prepare(&Kind::Write, guard)?,
             tracer,
         })
     }
@@ -78,7 +86,10 @@ impl Programs {
             }),
             ("sigprocmask", "program") => self.external(None),
             ("sigprocmask", "traced") => match self.tracer.clone() {
-                Some(tracer) => self.external(Some(tracer)),
+                Some(tracer) => match self.try_tracer(&tracer) {
+                    Ok(()) => self.external(Some(tracer)),
+                    Err(error) => return Some(Err(error)),
+                },
                 None => {
                     let why = "no tracer: install strace, or name another one";
                     return Some(Err(Error::Missing(why.into())));
@@ -87,6 +98,26 @@ impl Programs {
             ("execve", "raw") => self.exec_chain(overhead),
             _ => return None,
         }))
+    }
+
+    /// Fails unless the tracer runs a program to its end here. One that does not run it would seem
+    /// to cost nothing.
+    fn try_tracer(&self, tracer: &Path) -> Result<(), Error> {
+        let mut command = Command::new(tracer);
+        command.args(["-o", "/dev/null"]).arg(self.write.os_path());
+        let said = last_words(&mut command).map_err(|error| cannot_run(tracer, &error))?;
+        if said.status.success() && !said.stdout.is_empty() {
+            return Ok(());
+        }
+        let name = tracer.display();
+        if said.status.success() {
+            return Err(Error::Missing(format!("{name} did not run the program: it takes -o FILE PROGRAM?")));
+        }
+        let complaint = String::from_utf8_lossy(&said.stderr);
+        let complaint = complaint.lines().find(|line| !line.trim().is_empty()).map(str::trim);
+        let complaint = complaint.map_or_else(String::new, |line| format!(" and said: {line}"));
+        let why = tracing::why_refused().map_or_else(String::new, |why| format!(" ({why})"));
+        Err(Error::Missing(format!("{name} ended with {}{complaint}{why}", said.status)))
     }
 
     /// Thousands of calls in a program of their own, with or without a tracer; what it takes to
@@ -107,7 +138,7 @@ impl Programs {
             let status = command.stdin(Stdio::null()).stderr(Stdio::null()).status();
             let elapsed = now() - start;
             let status = status.map_err(|error| match &tracer {
-                Some(tracer) => Error::Spec(format!("cannot run the tracer {}: {error}", tracer.display())),
+                Some(tracer) => cannot_run(tracer, &error),
                 None => Error::io("run a program of system calls")(error),
             })?;
             if !status.success() {
@@ -125,6 +156,33 @@ impl Programs {
         let path = self.countdown.path();
         Batch::arm(EXECS, overhead, move |execs| exec_chain(path, execs))
     }
+}
+
+/// Runs a command to its end, with what it has printed until then. A tracer that a filter kills
+/// leaves a stopped child with its pipes: nothing of its group outlives this.
+fn last_words(command: &mut Command) -> io::Result<Output> {
+    /// A tracer that waits for something else is none.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let ((mut output, to_output), (mut errors, to_errors)) = (io::pipe()?, io::pipe()?);
+    command.stdin(Stdio::null()).stdout(to_output).stderr(to_errors).process_group(0);
+    let mut child = command.spawn()?;
+    // The writing ends of this process, which would never see an end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE && child.try_wait()?.is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: the group of a child that has not been reaped, or of what it has left.
+    unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
+    let status = child.wait()?;
+    let mut said = Output { status, stdout: Vec::new(), stderr: Vec::new() };
+    output.read_to_end(&mut said.stdout)?;
+    errors.read_to_end(&mut said.stderr)?;
+    Ok(said)
+}
+
+fn cannot_run(tracer: &Path, error: &io::Error) -> Error {
+    Error::Spec(format!("cannot run the tracer {}: {error}", tracer.display()))
 }
 
 #[inline]

@@ -12,13 +12,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forkless_bench::compare::{Change, Difference, fewest_pairs, is_other_first, side_by_side};
 use forkless_bench::engine::Observer;
+use forkless_bench::error::Error;
 use forkless_bench::render;
 use forkless_bench::restarts;
 use forkless_bench::results::{NoResults, Results, SCHEMA};
 use forkless_lab::SUITES;
 use serde::Serialize;
 
-use super::common::{Common, this_program};
+use super::common::{Common, from_library, this_program};
 use super::progress::Progress;
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
@@ -311,10 +312,16 @@ impl Build {
         let lifeline = subreaper.stdin.take();
         let (sender, printed) = mpsc::channel();
         let output = subreaper.stdout.take().context("no pipe from the program")?;
-        std::thread::spawn(move || sender.send(whole(output)));
+        let reading = std::thread::Builder::new();
+        reading
+            .spawn(move || sender.send(whole(output)))
+            .map_err(|error| from_library(Error::no_thread(error)))?;
         let (sender, complaints) = mpsc::channel();
         let errors = subreaper.stderr.take().context("no pipe from the program")?;
-        std::thread::spawn(move || sender.send(whole(errors)));
+        let reading = std::thread::Builder::new();
+        reading
+            .spawn(move || sender.send(whole(errors)))
+            .map_err(|error| from_library(Error::no_thread(error)))?;
         let printed = printed.recv_timeout(patience);
         drop(lifeline);
         // The subreaper ends in a bounded time, and with it every process that holds the pipes.

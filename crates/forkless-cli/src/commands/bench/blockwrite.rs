@@ -22,10 +22,10 @@ pub(super) struct Flags {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     targets: Vec<String>,
     /// Bytes a write [default: 256 to 1M, and 6144].
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = args::amount)]
     bs: Vec<u64>,
     /// Bytes a repetition writes, and the size of the targets [default: 4M; with --quick 1M].
-    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", value_parser = args::amount)]
     size: Option<u64>,
     /// Where the scratch file is made [default: the first of $TMPDIR, /var/tmp, /tmp and . that is
     /// on a block device].

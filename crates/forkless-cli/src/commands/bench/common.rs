@@ -16,9 +16,12 @@ use forkless_bench::render;
 use forkless_bench::restarts;
 use forkless_bench::results::{Results, Suite};
 use forkless_bench::store::Store;
+#[cfg(target_os = "linux")]
+use forkless_bench::tracing;
 use forkless_lab::SUITES;
 
 use super::progress::Progress;
+use crate::args;
 use crate::exit::{Exit, Missing, Usage};
 use crate::output_file::OutputFile;
 use crate::terminal;
@@ -31,8 +34,8 @@ pub(crate) struct Common {
     runs: Option<u32>,
     /// Stop each measurement after this many seconds, at a whole round. `memory`, `cow`,
     /// `blockwrite` and `all` make several: one for each size and kind of pages, target or suite.
-    #[arg(long, value_name = "SECONDS")]
-    time: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = args::seconds, allow_negative_numbers = true)]
+    time: Option<Duration>,
     /// Give a rough answer in a few seconds.
     #[arg(long)]
     quick: bool,
@@ -75,10 +78,8 @@ impl Common {
     /// The engine's plan: `--runs` or `runs`, a tenth of them with `--quick`.
     pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Schedule> {
         let runs = self.runs.unwrap_or(if self.quick { runs.div_ceil(10) } else { runs });
-        let time = self.time.map(Duration::try_from_secs_f64).transpose();
-        let time = time.map_err(|_| Usage("--time: not a number of seconds to measure for".into()))?;
         // A run without a limit of its own must still end while its user is willing to wait.
-        let time = time.unwrap_or(Duration::from_secs(if self.quick { 15 } else { 120 }));
+        let time = self.time.unwrap_or(Duration::from_secs(if self.quick { 15 } else { 120 }));
         let (part, parts) = self.part().unwrap_or((0, 1));
         let runs = runs.div_ceil(parts);
         let seed = self.seed.wrapping_add(u64::from(part));
@@ -379,10 +380,10 @@ pub(crate) fn measure_plain() -> anyhow::Result<()> {
     Err(anyhow::Error::new(command.exec()).context("cannot start this program again without the library"))
 }
 
-/// Says in the result where plain figures were taken beside the library.
+/// Says in the result where plain figures were taken beside the library, or under a tracer.
 pub(super) fn note_plain(suite: &mut Suite) {
     #[cfg(target_os = "linux")]
-    suite.take_notes(plain::note().into_iter().collect());
+    suite.take_notes(plain::note().into_iter().chain(tracing::note()).collect());
     #[cfg(not(target_os = "linux"))]
     let _ = suite;
 }

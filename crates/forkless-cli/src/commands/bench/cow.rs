@@ -10,11 +10,14 @@ use super::common::{Common, from_library};
 use super::parent::Parent;
 use super::suite;
 
+/// As many of 4 KiB as 64 TiB hold, which no machine has.
+const MOST_PAGES: u64 = 1 << 34;
+
 /// Flags of `forkless bench cow`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Base pages the parent holds and writes to.
-    #[arg(long, value_name = "PAGES", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "PAGES", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MOST_PAGES))]
     count: u64,
     /// Write to every N-th of them; several values are measured one after the other.
     #[arg(

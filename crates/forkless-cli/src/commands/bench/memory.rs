@@ -15,7 +15,7 @@ use crate::args;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Memory of the parent [default: 0,256M,512M,1G,2G; with --quick 0,64M,128M,256M].
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = args::amount)]
     sizes: Vec<u64>,
     /// Percentages of it that are written.
     #[arg(

@@ -15,10 +15,10 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many interleaved runs to make.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     comparisons: u32,
     /// Counted repetitions of each method in a run.
-    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     runs: u32,
     /// The injected slowdown in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = args::percent_up_to::<1000>, allow_negative_numbers = true)]

@@ -9,6 +9,7 @@ use forkless_bench::guard::Guard;
 use forkless_bench::memory;
 use forkless_bench::page_kinds::Pages;
 use forkless_bench::program::Kind;
+use forkless_bench::render::folded;
 use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
@@ -24,7 +25,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Memory the parent has written before it spawns, for example 1G.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = args::amount)]
     rss: u64,
     /// Pages behind that memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g.
     #[arg(long, value_name = "KIND", default_value_t = Pages::Base)]
@@ -36,7 +37,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "BYTES", hide = true, requires = "shrink")]
     shrunk_to: Option<u64>,
     /// Descriptors the parent holds open, its own included.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
     fds: u64,
     /// Threads that spawn at once; more than one gives the metric `rate` in place of `first`.
     /// Several numbers are measured one after the other, for example 1,2,4,8,16,32,64.
@@ -75,7 +76,13 @@ pub(super) struct Flags {
 pub(super) fn run(args: &suite::Args<Flags>) -> Result<Exit> {
     if args.flags.methods.iter().any(|name| name == "list") {
         let offered = Method::offered();
-        let lines = offered.iter().map(|method| format!("{:<24} {}\n", method.name(), method.about()));
+        let width = terminal::width();
+        let lines = offered.iter().map(|method| {
+            // Its further lines are below its first.
+            let about =
+                folded(method.about(), width.saturating_sub(25)).replace("\n  ", &format!("\n{:25}", ""));
+            format!("{:<24} {about}\n", method.name())
+        });
         terminal::print(&lines.collect::<String>())?;
         return Ok(Exit::Fine);
     }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
     /// Limit the memory of parents, for example to 2G. This makes the gains smaller.
-    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    #[arg(long, value_name = "SIZE", value_parser = args::amount)]
     rss: Option<u64>,
     /// Threads of the tokio server.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=4096))]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use forkless_bench::render::Grid;
+use forkless_bench::render::{Grid, folded};
 use forkless_bench::results::Row;
 use forkless_bench::trial::{End, Method, OutputComparison, Trial};
 
@@ -13,15 +13,17 @@ pub(super) fn of(shown: &Shown<'_>, width: u16) -> String {
     let trial = shown.trial;
     let mut text = String::new();
     if !trial.suite.rows.is_empty() {
-        let _ = writeln!(text, "{}\n{}\n{}", shown.command, table(trial).to_terminal(width), legend(trial));
+        let legend = folded(&legend(trial), width);
+        let _ = writeln!(text, "{}\n{}\n{legend}", shown.command, table(trial).to_terminal(width));
     }
     for line in facts(trial) {
-        let _ = writeln!(text, "{line}");
+        let _ = writeln!(text, "{}", folded(&line, width));
     }
     for note in &trial.suite.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "{}", folded(&format!("note: {note}"), width));
     }
-    let _ = writeln!(text, "\n{}\n\n  {}", shown.verdict, shown.under_run);
+    // A command line stays one, to be copied.
+    let _ = writeln!(text, "\n{}\n\n  {}", folded(&shown.verdict, width), shown.under_run);
     text
 }
 
@@ -68,7 +70,7 @@ pub(super) fn legend(trial: &Trial) -> String {
     let suite = &trial.suite;
     let rounds = words::plural(&suite.rounds.to_string(), "round", "rounds");
     format!(
-        "medians ± half the 95 % interval; {rounds}, each of a plain run and one under run, in {:.1} s, after one \
+        "medians ± half the 95 % interval within this trial; {rounds}, each of a plain run and one under run, in {:.1} s, after one \
          that warmed up; seed {}",
         suite.seconds, suite.seed
     )

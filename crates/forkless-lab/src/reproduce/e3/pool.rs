@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 
@@ -12,6 +12,7 @@ use forkless::{Command, OnDrop, Stdio};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::page_kinds::Pages;
+use forkless_bench::quiet_pipe;
 use forkless_bench::settings::Changed;
 
 use super::held::{Held, tunables};
@@ -82,7 +83,7 @@ impl Served {
     /// The signal that killed the child of one request, 0 for none; an empty answer: Perl itself is
     /// gone.
     fn request(&mut self) -> Result<Option<i32>, Error> {
-        if self.input.write_all(b"\n").is_err() {
+        if quiet_pipe::write_all(&mut self.input, b"\n").is_err() {
             return Ok(None);
         }
         Ok(self.line()?.parse().ok())

@@ -87,7 +87,7 @@ impl Load {
         let thread = thread::Builder::new()
             .name("load".into())
             .spawn(move || ask(connections, &Requests::new(demand), demand, &stopped))
-            .map_err(Error::io("start a thread"))?;
+            .map_err(Error::no_thread)?;
         Ok(Load { stop, thread: Some(thread) })
     }
 

@@ -6,6 +6,7 @@ use std::ptr;
 use super::super::{Operation, set_zone};
 use crate::error::Error;
 use crate::spawn::worker::reap;
+use crate::tracing;
 
 /// System calls an operation makes, counted by tracing a child through two batches of different
 /// length, so that what surrounds the operations cancels.
@@ -23,8 +24,12 @@ fn traced(operation: &Operation, count: u64) -> Result<u64, Error> {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         set_zone(operation);
+        // Without a tracer nobody would continue it.
         // SAFETY: makes the parent this child's tracer.
-        unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, none, none) };
+        if unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, none, none) } != 0 {
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(1) };
+        }
         // SAFETY: stops this child until its tracer continues it.
         unsafe { libc::raise(libc::SIGSTOP) };
         (operation.repeat)(count);
@@ -36,6 +41,9 @@ fn traced(operation: &Operation, count: u64) -> Result<u64, Error> {
     }
     let mut stops = 0;
     let mut status = reap(pid, 0)?;
+    if !libc::WIFSTOPPED(status) {
+        return Err(tracing::refused(""));
+    }
     while libc::WIFSTOPPED(status) {
         stops += 1;
         // SAFETY: the pid is a stopped tracee of this thread.
