@@ -51,6 +51,10 @@ pub struct Frame {
     /// The line in the source file, or in the script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// Only this is known: the script waits here for what it has started. It started it before, on
+    /// this line or on another one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
     /// Why code of the program has no line.
     #[serde(skip)]
     pub(crate) no_line: Option<NoLine>,
@@ -179,6 +183,9 @@ impl std::fmt::Display for Frame {
             "" => "code without a file",
             module => module,
         };
+        if self.waits {
+            f.write_str("waits at ")?;
+        }
         match &self.function {
             Some(function) if let Some(line) = self.line => write!(f, "{function} ({module}:{line})"),
             Some(function) => write!(f, "{function} ({module})"),
