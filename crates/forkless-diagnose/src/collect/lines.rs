@@ -344,10 +344,17 @@ fn read_all(requests: &Receiver<Request>, answers: &Sender<Answer>) {
 /// A process and the program in it: an exec replaces the program.
 type Program = (u32, u64, u64, u64);
 
-/// A reader for each program that was seen; `None` for one without an interpreter.
+/// A program that was looked at.
+struct Known {
+    /// `None` for one without an interpreter.
+    reader: Option<Reader>,
+    looked: Instant,
+}
+
+/// A reader for each program that was seen.
 #[derive(Default)]
 struct Readers {
-    known: HashMap<Program, Option<Reader>>,
+    known: HashMap<Program, Known>,
     /// By program and thread.
     looks: HashMap<(Program, u32), Option<Look>>,
     budget: Budget,
@@ -423,11 +430,21 @@ fn read_copied(reader: &Reader, look: Option<Look>, caller: &CreatingThread) -> 
     Some(Read::of(frames, caller.stands_for))
 }
 
-fn reader_of(known: &mut HashMap<Program, Option<Reader>>, program: Program) -> Option<&Reader> {
+fn reader_of(known: &mut HashMap<Program, Known>, program: Program) -> Option<&Reader> {
+    /// A program that has just begun has not loaded its interpreter's library yet.
+    const AGAIN: Duration = Duration::from_millis(500);
     if known.len() >= MAX_READERS && !known.contains_key(&program) {
         known.clear();
     }
-    known.entry(program).or_insert_with(|| Some(Reader::new(program.0)?.with_limits(LIMITS))).as_ref()
+    let look = || Known {
+        reader: Reader::new(program.0).map(|reader| reader.with_limits(LIMITS)),
+        looked: Instant::now(),
+    };
+    let known = known.entry(program).or_insert_with(look);
+    if known.reader.is_none() && known.looked.elapsed() >= AGAIN {
+        *known = look();
+    }
+    known.reader.as_ref()
 }
 
 impl Budget {
