@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, add_needing, find, fixture, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn(), &str); 25] = [
+    let tests: [(&str, fn(), &str); 27] = [
         ("lines::of_python", || both("python3", "sites.py"), "python3"),
         ("lines::of_perl", || both("perl", "sites.pl"), "perl"),
         ("lines::of_ruby", || both("ruby", "sites.rb"), "ruby"),
@@ -24,6 +24,12 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("lines::of_c_with_its_library", || compiled("cc", &["-O2", "-g", "-static"], "sites.c"), "cc"),
         ("lines::of_c_by_old_dwarf", || compiled("cc", &["-O2", "-gdwarf-4", "-gz"], "sites.c"), "cc"),
         ("lines::of_c_by_clang", || compiled("clang", &["-O2", "-g"], "sites.c"), "clang"),
+        ("lines::of_c_with_musl", || compiled("musl-gcc", &["-O2", "-g"], "sites.c"), "musl-gcc"),
+        (
+            "lines::of_c_with_musl_in_it",
+            || compiled("musl-gcc", &["-O2", "-g", "-static"], "sites.c"),
+            "musl-gcc",
+        ),
         ("lines::of_cpp", || compiled("c++", &["-O2", "-g", "-std=c++17"], "sites.cpp"), "c++"),
         ("lines::of_rust", || compiled("rustc", &["-O", "-g"], "sites.rs"), "rustc"),
         ("lines::of_debug_information_apart", apart, "objcopy"),
