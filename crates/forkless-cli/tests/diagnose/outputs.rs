@@ -15,7 +15,7 @@ use crate::support::{
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
-    let tests: [Test; 7] = [
+    let tests: [Test; 8] = [
         ("outputs::the_schema_in_docs_tells_reports_from_others", schema, None),
         ("outputs::without_a_terminal_a_line_says_that_the_watch_has_begun", begun, None),
         ("outputs::html_is_one_page_without_foreign_markup", html, None),
@@ -24,6 +24,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
             scrolls,
             find("perl").is_none().then_some("no perl"),
         ),
+        ("outputs::bytes_that_are_no_text_look_the_same_in_all_forms", no_text, None),
         ("outputs::folded_paths_lead_from_the_program_to_what_it_started", folded, None),
         (
             "outputs::pprof_reads_the_profile",
@@ -161,6 +162,41 @@ fn scrolls() {
     assert_eq!(result["tab"], 0, "the keyboard gets there: {result}");
     assert_eq!((&result["start"], &result["end"]), (&"below".into(), &"above".into()), "{result}");
     assert!(result["said"].as_str().is_some_and(|said| said.contains("scroll for more")), "{result}");
+}
+
+/// A program and its argument have a byte that is no UTF-8.
+fn no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-text");
+    std::fs::create_dir_all(&folder).expect("our own folder");
+    let program = folder.join(std::ffi::OsStr::from_bytes(b"pro\xffgram"));
+    std::fs::copy(find("true").expect("true"), &program).expect("our own file");
+    for form in [
+        &["--json", "--min-share", "0"][..],
+        &["--html", "--min-share", "0"],
+        &["--verbose", "--min-share", "0"],
+        &["--folded"],
+        &["--log"],
+        &["--log", "--json"],
+    ] {
+        let output = Command::new(FORKLESS)
+            .arg("diagnose")
+            .args(form)
+            .args(["--", "sh", "-c"])
+            .arg(r#""$0" 1; "$0" 2; "$0" 3"#)
+            .args([program.as_os_str(), std::ffi::OsStr::from_bytes(b"argu\xffment")])
+            .stdin(Stdio::null())
+            .output()
+            .expect("forkless runs");
+        let said = String::from_utf8(output.stdout).unwrap_or_else(|error| panic!("{form:?}: {error}"));
+        assert!(said.contains("pro\u{fffd}gram"), "{form:?}: {said}");
+        if form[0] == "--json" {
+            let report: Value = serde_json::from_str(&said).expect("JSON");
+            // A command line with such a byte could not be given to a shell.
+            assert!(report["command"].as_str().is_some_and(|line| line.ends_with("...")), "{report}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("our own folder");
 }
 
 /// Where nothing is drawn, a script that starts the load has no other sign.
