@@ -1,7 +1,7 @@
 //! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
 //! is interpreted here.
 
-use forkless_frames::Moment;
+use forkless_frames::{Look, Moment};
 
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::program::KnownProgram;
@@ -59,6 +59,15 @@ impl CreatingThread {
             stands_for: raw.stands_for,
         }
     }
+}
+
+/// Where a thread's interpreter has its frames: what is to be copied at its creations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ThreadLook {
+    pub(crate) thread: u32,
+    /// As in [`ProgramKey`].
+    pub(crate) image: u64,
+    pub(crate) look: Look,
 }
 
 /// A program as it was at a fork.

@@ -14,12 +14,12 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use forkless_frames::Next;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::collect::ThreadLook;
 use crate::command::Started;
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{
-    BlockReads, CallCount, CreatingThread, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals,
+    BlockReads, CallCount, CreatingThread, ErodedPages, Event, RefusalCount, SeenProgram, StackTop,
+    ThreadLook, Totals,
 };
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::refusal::{RefusalKey, RefusedCreation};

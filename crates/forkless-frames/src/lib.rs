@@ -8,8 +8,8 @@
 //! The process is not trusted: it may end, run on while it is read, or lay out memory so that it
 //! lies. Each reading is bounded ([`Limits`]), and counts only when a second one says the same.
 //!
-//! A thread that runs on has other frames by then. Whoever can copy memory at the right moment, such
-//! as a BPF program at a fork, copies what [`Reader::look`] names; [`Reader::frames_at`] reads it.
+//! A thread that runs on has other frames by then. A BPF program can copy memory at the right
+//! moment, such as a fork: it copies what [`Reader::look`] names; [`Reader::frames_at`] reads it.
 //!
 //! It does not unwind machine code: that is `forkless-diagnose`'s part.
 

@@ -22,7 +22,7 @@ use forkless_frames::{Language, Limits, Look, Reader, ThreadCall, own_number};
 use super::origins::OriginKey;
 use super::stood::Stood;
 use crate::creation::{Creation, ProgramKey};
-use crate::event::CreatingThread;
+use crate::event::{CreatingThread, ThreadLook};
 use crate::procfs;
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::shell::Fate;
@@ -50,15 +50,6 @@ const MAX_LOOKS: usize = 1024;
 
 /// A creation, by its thread and [`Creation::asked`].
 type Asked = (u32, u64);
-
-/// Where a thread's interpreter has its frames.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ThreadLook {
-    pub(crate) thread: u32,
-    /// As in [`ProgramKey`].
-    pub(crate) image: u64,
-    pub(crate) look: Look,
-}
 
 /// Lines that were read, with their children and callers.
 #[derive(Debug, Default)]

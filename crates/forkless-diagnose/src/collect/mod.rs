@@ -31,7 +31,6 @@ pub use self::group::Outcome;
 use self::group::place_the_unplaced;
 pub(crate) use self::line_counts::LineCounts;
 pub use self::line_counts::LineShare;
-pub(crate) use self::lines::ThreadLook;
 use self::lines::{Ended, Lines, Read, Whose};
 use self::loops::Loops;
 pub(crate) use self::loops::{Blocked, ReadLine};
@@ -51,7 +50,7 @@ use self::walk::Walk;
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::estimate::Times;
-use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, ThreadLook, Totals};
 use crate::procfs;
 use crate::reach::speculated_from;
 use crate::ring::{
@@ -228,7 +227,8 @@ impl Collected {
         self.moments = Moments::new();
     }
 
-    /// Has the threads of processes looked at, so that the lines of their first creations are known.
+    /// Has the threads of processes looked at, so that the lines of their first creations are
+    /// known.
     /// Returns where the threads have their frames, as far as this is found within the time.
     pub(crate) fn prepare(&mut self, pids: &[u32], at_most: Duration) -> Vec<ThreadLook> {
         let begin = Instant::now();

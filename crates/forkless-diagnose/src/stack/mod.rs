@@ -443,9 +443,10 @@ impl Sighting {
         addresses
     }
 
-    /// The caller of code without tables: a word on the stack that follows a call which may lead to
-    /// that code. Of several, the one whose call leads nearest to it, for no function begins between;
-    /// of these the first. Returns the address, and that of the stack above.
+    /// The caller of code without tables: a word on the stack that follows a call which may lead
+    /// to that code. Of several it is the one whose call leads nearest to the code, since no
+    /// function begins between; of these the first. Returns the address, and that of the stack
+    /// above.
     fn caller_by_its_call(&self, tables: &Tables, ip: u64, sp: u64) -> Option<(u64, u64)> {
         /// Words of the stack that are looked at: larger frames are rare in a C library.
         const WORDS: u64 = 256;
