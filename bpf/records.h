@@ -9,6 +9,7 @@
 #include "helpers.h"
 
 enum { PATH_BYTES = 128, ARGV_BYTES = 384, STACK_BYTES = 8192 };
+enum { LOOK_WORDS = 2, LOOK_FRAMES = 32, FRAME_BYTES = 120, STRUCTURE_BYTES = 64 };
 
 /* record kinds in the ring */
 enum { KIND_CREATION = 1, KIND_STACK = 2, KIND_PROGRAM = 3, KIND_REFUSED = 4, KIND_CALLER = 5 };
@@ -97,6 +98,7 @@ struct creation {
 	u32 caller_at_exit;
 	u64 argument_at_exec; /* the first of the former */
 	u64 processor_wait_ns; /* of the child's last thread: it could run, and others ran */
+	u64 asked; /* as in the struct caller that was sent for it; 0 for none */
 	char caller_comm[16];
 	char child_comm[16];
 	char exec_path[PATH_BYTES];
@@ -118,12 +120,41 @@ struct stack {
 	u8 top[STACK_BYTES];
 };
 
-/* A creation that is about to be made: what its caller's interpreter runs is to be read now. */
+/*
+ * Key of `looks` is a thread: where its interpreter has its frames. The user side tells it when
+ * it has found the interpreter.
+ */
+struct look {
+	u64 image;   /* as in struct place */
+	u64 head;    /* address of the pointer to the first frame, or to a structure that has it */
+	u64 through; /* offset of that pointer in the structure; NOT_THERE without a structure */
+	u64 next;    /* offset, in a frame, of the pointer to the next one; NOT_THERE: they are an array */
+	u64 stride;  /* of the array */
+	u64 word[LOOK_WORDS]; /* addresses of words that are wanted as well, or 0 */
+};
+#define NOT_THERE (~0ull)
+
+struct frame_seen {
+	u64 at;
+	u8 bytes[FRAME_BYTES];
+};
+
+/*
+ * A creation that is about to be made: what its caller's interpreter runs is to be read now. The
+ * caller may run on before it is read, so that the memory which changes then is in here.
+ */
 struct caller {
 	u32 kind;
 	u32 tgid;
 	u64 sp;
 	u64 stands_for; /* creations of its place, this one included */
+	u64 asked;      /* the time; with the thread's number it tells the creation */
+	u32 tid;
+	u32 frames;     /* that were seen; 0 where no look was told */
+	u64 first;      /* the word at look.head */
+	u64 word[LOOK_WORDS];
+	u8 structure[STRUCTURE_BYTES];
+	struct frame_seen frame[LOOK_FRAMES];
 };
 
 /*

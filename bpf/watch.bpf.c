@@ -45,6 +45,7 @@ enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 /* A creation under way in a thread. With TIMING_COPY only start_ns is set. */
 struct pending {
 	u64 start_ns;
+	u64 asked;
 	struct place place;
 	u32 child;
 	u32 pad;
@@ -126,6 +127,14 @@ struct {
 	MAP_TYPE(key, struct return_key);
 	MAP_TYPE(value, struct return_at);
 } returns SEC(".maps");
+
+/* Written by the user side, by thread. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct look);
+} looks SEC(".maps");
 
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
@@ -321,14 +330,52 @@ static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64
 	return 0;
 }
 
+/* Copies the memory that says what the caller's interpreter runs. */
+INLINE void look_at_frames(struct caller *c)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	u32 tid = task->pid, at_frame;
+	struct look *look = bpf_map_lookup_elem(&looks, &tid);
+	u64 at = 0;
+
+	if (!look || !mm || look->image != mm->arg_start)
+		return;
+	if (bpf_probe_read_user(&c->first, sizeof(c->first), (void *)look->head))
+		return;
+	/* One that cannot be read is 0 then. */
+	bpf_probe_read_user(&c->word[0], sizeof(c->word[0]), (void *)look->word[0]);
+	bpf_probe_read_user(&c->word[1], sizeof(c->word[1]), (void *)look->word[1]);
+	at = c->first;
+	if (look->through != NOT_THERE) {
+		if (bpf_probe_read_user(c->structure, sizeof(c->structure), (void *)at))
+			return;
+		if (bpf_probe_read_user(&at, sizeof(at), (void *)(at + look->through)))
+			return;
+	}
+#pragma clang loop unroll(disable)
+	for (at_frame = 0; at_frame < LOOK_FRAMES && at; at_frame++) {
+		struct frame_seen *frame = &c->frame[at_frame];
+
+		frame->at = at;
+		if (bpf_probe_read_user(frame->bytes, sizeof(frame->bytes), (void *)at))
+			return;
+		c->frames = at_frame + 1;
+		if (look->next == NOT_THERE)
+			at += look->stride;
+		else if (bpf_probe_read_user(&at, sizeof(at), (void *)(at + look->next)))
+			return;
+	}
+}
+
 /*
  * Has the caller's lines read of the first 64 creations of a place, then of 32 to 64 each time that
  * their number doubles. They are drawn at random: of two lines that take turns, every second
- * creation is one line's.
+ * creation is one line's. Returns caller.asked, or 0.
  */
-static __attribute__((noinline)) int send_caller(u64 count, u64 sp)
+static __attribute__((noinline)) u64 send_caller(u64 count, u64 sp)
 {
-	u64 now = bpf_ktime_get_ns();
+	u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
 	u64 others = count >> 6;
 	struct caller *c;
 
@@ -345,12 +392,16 @@ static __attribute__((noinline)) int send_caller(u64 count, u64 sp)
 		return 0;
 	}
 	c->kind = KIND_CALLER;
-	c->tgid = bpf_get_current_pid_tgid() >> 32;
+	c->tgid = thread >> 32;
 	c->sp = sp;
 	c->stands_for = others + 1;
-	/* At once: the caller stands still only while it waits for its child. */
+	c->asked = now;
+	c->tid = thread;
+	c->frames = 0;
+	look_at_frames(c);
+	/* At once: without a look, the caller stands still only while it waits for its child. */
 	bpf_ringbuf_submit(c, RINGBUF_FORCE_WAKEUP);
-	return 0;
+	return now;
 }
 
 /* See struct place. 48 words cover the frames of every libc's fork and vfork seen. */
@@ -393,17 +444,18 @@ INLINE u64 word_of_caller(struct task_struct *task, u64 ip, u64 sp)
 	return first_code_word(task, sp);
 }
 
-INLINE void note_place(struct place *place, u64 sp, u64 fp, u64 lr)
+/* Returns caller.asked of the creation, or 0. */
+INLINE u64 note_place(struct place *place, u64 sp, u64 fp, u64 lr)
 {
 	u64 *seen = bpf_map_lookup_elem(&places, place);
-	u64 count = 1;
+	u64 count = 1, asked;
 	int skipped = 0;
 
 	if (seen)
 		count = __sync_fetch_and_add(seen, 1) + 1;
 	/* First of all: the user side takes milliseconds to read a new program's maps and files, for
 	 * its stack, and the caller does not wait as long. */
-	send_caller(count, sp);
+	asked = send_caller(count, sp);
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
 		skipped = send_stack(place, sp, fp, lr, CLASS_CREATION);
@@ -414,6 +466,7 @@ INLINE void note_place(struct place *place, u64 sp, u64 fp, u64 lr)
 		bpf_map_update_elem(&places, place, &count, UPDATE_ANY);
 	else if (skipped)
 		__sync_fetch_and_sub(seen, 1);
+	return asked;
 }
 
 /* ---- creations ------------------------------------------------------------- */
@@ -480,8 +533,9 @@ static __attribute__((noinline)) int tell_program(void)
 	return 0;
 }
 
-/* Notes the system call and place that the thread came from; samples its stack. */
-INLINE void place_of_caller(struct place *place, struct task_struct *task)
+/* Notes the system call and place that the thread came from; samples its stack. Returns
+ * caller.asked, or 0. */
+INLINE u64 place_of_caller(struct place *place, struct task_struct *task)
 {
 	struct pt_regs *regs = bpf_task_pt_regs(task);
 	struct mm_struct *mm = task->mm;
@@ -492,7 +546,7 @@ INLINE void place_of_caller(struct place *place, struct task_struct *task)
 	place->nr = nr_of(regs);
 	place->ip = ip_of(regs);
 	place->word = word_of_caller(task, place->ip, sp);
-	note_place(place, sp, fp_of(regs), lr_of(regs));
+	return note_place(place, sp, fp_of(regs), lr_of(regs));
 }
 
 INLINE void begin_creation(struct task_struct *task)
@@ -500,7 +554,7 @@ INLINE void begin_creation(struct task_struct *task)
 	struct pending p = {};
 	u32 tid = task->pid;
 
-	place_of_caller(&p.place, task);
+	p.asked = place_of_caller(&p.place, task);
 	/* Taken last, so that the time leaves out our own work above. */
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
@@ -870,13 +924,14 @@ int on_newtask(u64 *ctx)
 	if (timing != TIMING_COPY && p) {
 		p->child = pid;
 		c->start_ns = p->start_ns;
+		c->asked = p->asked;
 		c->place = p->place;
 		return 0;
 	}
 	/* Nobody will report the return: there is no program for it, or it was attached
 	 * in the middle of the call. */
 	c->state = STATE_RETURNED;
-	place_of_caller(&c->place, task);
+	c->asked = place_of_caller(&c->place, task);
 	if (!p)
 		return 0;
 	/* A vfork has no new memory: what is pending is from elsewhere. */

@@ -31,12 +31,14 @@ pub trait Arm {
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
     series: Vec<Vec<f64>>,
+    lost: Duration,
 }
 
 impl Turn {
     pub(crate) fn with_series(count: usize) -> Turn {
         // Room for the whole turn: growing would allocate between two timed repetitions.
-        Turn { series: (0..count).map(|_| Vec::with_capacity(256)).collect() }
+        let series = (0..count).map(|_| Vec::with_capacity(256)).collect();
+        Turn { series, lost: Duration::ZERO }
     }
 
     /// The values of every series.
@@ -47,6 +49,11 @@ impl Turn {
     /// Adds a value to a series.
     pub fn add(&mut self, series: usize, value: f64) {
         self.series[series].push(value);
+    }
+
+    /// Says that so much time was lost, and is none of the measurement's.
+    pub(crate) fn lose(&mut self, time: Duration) {
+        self.lost += time;
     }
 }
 
@@ -145,7 +152,8 @@ pub fn run(
     }
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(schedule.seed);
     let mut order: Vec<usize> = (0..arms.len()).collect();
-    let start = Instant::now();
+    let (start, mut lost) = (Instant::now(), Duration::ZERO);
+    turns.iter_mut().for_each(|turn| turn.lost = Duration::ZERO);
     let a_round = paces.iter().map(|pace: &Pace| pace.turn).sum();
     observer.progress(0, schedule.expected(planned, a_round));
     for round in 0..planned {
@@ -165,7 +173,8 @@ pub fn run(
             }
         }
         outcome.rounds = round + 1;
-        outcome.elapsed = start.elapsed();
+        lost += turns.iter_mut().map(|turn| std::mem::take(&mut turn.lost)).sum::<Duration>();
+        outcome.elapsed = start.elapsed().saturating_sub(lost);
         let a_round = outcome.elapsed / u32::try_from(outcome.rounds).unwrap_or(u32::MAX);
         observer.progress(outcome.rounds, schedule.expected(planned, a_round).max(outcome.rounds));
         let is_over = schedule.time.is_some_and(|limit| outcome.elapsed >= limit);

@@ -147,7 +147,7 @@ impl Store {
         }
         let place = self.directory.display();
         Err(Error::Spec(match count {
-            0 => format!("{name}: no results in {place}: `forkless bench` keeps them there"),
+            0 => format!("{name}: no results in {place}: each measurement keeps its own there"),
             1 => format!("{name}: only one result in {place}"),
             _ => format!("{name}: only {count} results in {place}"),
         }))

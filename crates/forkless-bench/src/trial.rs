@@ -252,6 +252,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
         ends: [Vec::new(), Vec::new()],
         reports: Vec::new(),
         left: Vec::new(),
+        stopped: 0,
         failure: None,
         interrupted: None,
     });
@@ -276,6 +277,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
         return Err(failure);
     }
     notes.extend(stage.left_note());
+    notes.extend(stage.stopped_note());
     Ok(stage.trial(&measured, noise, notes))
 }
 
@@ -295,6 +297,8 @@ struct Stage<'a> {
     reports: Vec<Report>,
     /// Names of processes that runs have left behind.
     left: Vec<String>,
+    /// Runs that were made again, since this process was stopped meanwhile.
+    stopped: usize,
     failure: Option<TrialError>,
     interrupted: Option<Interruption>,
 }
@@ -309,7 +313,7 @@ impl Arm for InTurn<'_, '_> {
     fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
         let mut stage = self.stage.borrow_mut();
         for _ in 0..settle + counted {
-            let finished = stage.turn(self.method)?;
+            let finished = stage.turn_without_stop(self.method, turn)?;
             for (series, value) in
                 [finished.wall, finished.processor, finished.memory].into_iter().enumerate()
             {
@@ -325,9 +329,26 @@ impl Arm for InTurn<'_, '_> {
 }
 
 impl Stage<'_> {
-    /// Prepares a run, and runs the command. A failure that the engine knows nothing of is kept,
-    /// and ends the trial as an interruption does.
-    fn turn(&mut self, method: Method) -> Result<Finished, Error> {
+    /// A run during which this process was not stopped: others are made again. If each is stopped,
+    /// the last one counts.
+    fn turn_without_stop(&mut self, method: Method, turn: &mut Turn) -> Result<Finished, Error> {
+        const TRIES: usize = 5;
+        let mut tries = 1..=TRIES;
+        loop {
+            let begin = Instant::now();
+            let is_last = tries.next() == Some(TRIES);
+            if let Some(finished) = self.turn(method, is_last)? {
+                return Ok(finished);
+            }
+            self.stopped += 1;
+            turn.lose(begin.elapsed());
+        }
+    }
+
+    /// Prepares a run, and runs the command. `None`: this process was stopped meanwhile, and the
+    /// run is to be made again. A failure that the engine knows nothing of is kept, and ends the
+    /// trial as an interruption does.
+    fn turn(&mut self, method: Method, counts_anyway: bool) -> Result<Option<Finished>, Error> {
         self.prepare()?;
         // Not the command's fault, if it cannot be made.
         let output = self.outputs.as_ref().map(|(outputs, _)| outputs.create()).transpose()?;
@@ -352,6 +373,9 @@ impl Stage<'_> {
         if let Some((outputs, _)) = &self.outputs {
             outputs.check_room()?;
         }
+        if finished.was_stopped && !counts_anyway {
+            return Ok(None);
+        }
         self.reports.extend(report.map(|file| file.report()));
         let ends = &mut self.ends[method as usize];
         if method == Method::Plain && finished.end != End::Exit(0) && !self.spec.ignore_failure {
@@ -362,7 +386,7 @@ impl Stage<'_> {
         if let Some((outputs, _)) = &mut self.outputs {
             outputs.take(method == Method::Plain).map_err(Error::io("compare the command's output"))?;
         }
-        Ok(finished)
+        Ok(Some(finished))
     }
 
     fn fail(&mut self, failure: TrialError) -> Error {
@@ -442,6 +466,12 @@ impl Stage<'_> {
         let names = self.left.join(", ");
         let what = "processes that the command or its preparation left running were ended after each run";
         (times > 0).then(|| format!("{what}: {names}"))
+    }
+
+    /// A sentence about runs that were made again.
+    fn stopped_note(&self) -> Option<String> {
+        let runs = if self.stopped == 1 { "a run was" } else { "runs were" };
+        (self.stopped > 0).then(|| format!("{runs} made again: this process was stopped meanwhile"))
     }
 
     fn trial(self, measured: &Measured, noise: NoiseSnapshot, notes: Vec<String>) -> Trial {

@@ -75,8 +75,8 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// The exit code where the stack's limit (`ulimit -s`) leaves too little to read a command line, and
-/// one line that says so. Else this process would be killed by an overflow, in the middle of
+/// The exit code where the stack's limit (`ulimit -s`) leaves too little to read a command line,
+/// and one line that says so. Else this process would be killed by an overflow, in the middle of
 /// anything.
 #[cfg(target_os = "linux")]
 pub(crate) fn small_stack() -> Option<ExitCode> {

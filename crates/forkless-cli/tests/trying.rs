@@ -496,6 +496,56 @@ fn an_interrupted_trial_reports_its_whole_rounds_and_leaves_nothing() {
     }
 }
 
+/// Regression: SIGQUIT ended `try` alone, without a report, and the command ran on.
+#[test]
+fn a_signal_to_the_trial_alone_ends_the_command_too() {
+    for signal in ["QUIT", "HUP"] {
+        let scratch = Scratch::new("try-alone");
+        let child = under_way(&scratch);
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stdout);
+        assert!(said.contains("interrupted after 1 round"), "SIG{signal}: {output:?}");
+        for pid in [numbers(&scratch, "own"), numbers(&scratch, "left")].concat() {
+            assert!(wait_until(|| !is_running(&pid)), "SIG{signal}: {pid} is left");
+        }
+    }
+}
+
+/// Regression: the time of the stop was the run's.
+#[test]
+fn a_run_during_which_the_trial_was_stopped_is_made_again() {
+    let scratch = Scratch::new("try-stopped");
+    let folder = scratch.0.display();
+    // The fifth run, of the second round, lasts until the trial is stopped.
+    let waits = format!("while [ ! -e {folder}/go ]; do sleep 0.01; done");
+    let line = format!("echo $$ >> {folder}/own\ntest $(wc -l < {folder}/own) -ne 5 || {waits}");
+    let program = script(&scratch, "stopped", &line);
+    let mut trial = command(&scratch);
+    trial.args(["--runs", "2", "--", &program]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = trial.spawn().unwrap();
+    assert!(wait_until(|| numbers(&scratch, "own").len() == 5), "the fifth run did not begin");
+    let trial = parent_of(&numbers(&scratch, "own")[4]).unwrap();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args(["-s", name, &trial]).status().unwrap();
+        assert!(sent.success());
+    };
+    signal("STOP");
+    let is_stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{trial}/stat")).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    // A SIGCONT before that takes the SIGSTOP back.
+    assert!(wait_until(is_stopped), "SIGSTOP");
+    fs::write(scratch.0.join("go"), "").unwrap();
+    signal("CONT");
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("a run was made again: this process was stopped meanwhile"), "{output:?}");
+    assert_eq!(numbers(&scratch, "own").len(), 7, "a warm-up, two rounds and the run again: {said}");
+}
+
 #[test]
 fn a_trial_interrupted_before_a_round_has_measured_nothing() {
     let scratch = Scratch::new("try-at-once");

@@ -332,6 +332,8 @@ pub struct Creation {
     /// Of it, the time that the child could run and had no processor; 0 where that is not known.
     #[serde(skip)]
     pub(crate) processor_wait_ns: u64,
+    /// As in the [`CreatingThread`](crate::CreatingThread) that was reported for it; 0 for none.
+    pub(crate) asked: u64,
     /// The first program the child became.
     pub exec_path: Option<String>,
     /// Its arguments, cut at 384 bytes.
@@ -423,6 +425,7 @@ impl Creation {
             caller_waited_ns: if returned { since(raw.returned_ns, raw.start_ns) } else { None },
             lifetime_ns: since(raw.exit_ns, at_ns),
             processor_wait_ns: raw.processor_wait_ns,
+            asked: raw.asked,
             exec_path: some_text(&raw.exec_path),
             argv,
             argv_cut,
@@ -470,6 +473,7 @@ impl Creation {
             caller_waited_ns: None,
             lifetime_ns: None,
             processor_wait_ns: 0,
+            asked: 0,
             exec_path: None,
             argv: Vec::new(),
             argv_cut: false,

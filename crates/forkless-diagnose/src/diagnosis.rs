@@ -25,6 +25,9 @@ use crate::watch::{Watch, WatchOptions};
 /// Time between two readings of the kernel side's sums.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How long it may take at most to find where the watched threads have their frames.
+const PREPARATION: Duration = Duration::from_secs(2);
+
 /// A watch that is turned into findings.
 #[derive(Debug)]
 pub struct Diagnosis {
@@ -173,7 +176,13 @@ impl Diagnosis {
         // stacks have no names.
         let everywhere = Everywhere::look(program.map(OsString::as_os_str));
         let mut refused = Vec::new();
-        let (source, limits) = TierWatch::start(options, &mut refused)?;
+        let (mut source, limits) = TierWatch::start(options, &mut refused)?;
+        if let (TierWatch::Bpf(watch), WatchTarget::Pid(pid)) = (&mut source, &options.target) {
+            let pids = crate::procfs::with_descendants(*pid);
+            for found in collected.prepare(&pids, PREPARATION) {
+                watch.tell_look(&found)?;
+            }
+        }
         collected.begins();
         let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
@@ -235,6 +244,9 @@ impl Diagnosis {
                 watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
                 for found in collected.take_returns() {
                     watch.tell_return(&found)?;
+                }
+                for found in collected.take_looks() {
+                    watch.tell_look(&found)?;
                 }
                 if copies_much {
                     watch.track_copies()?;

@@ -1,6 +1,8 @@
 //! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
 //! is interpreted here.
 
+use forkless_frames::{Look, Moment};
+
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::program::KnownProgram;
 use crate::refusal::RefusedCreation;
@@ -15,26 +17,57 @@ pub enum Event {
     /// The top of the stack at a system call.
     Stack(StackTop),
     /// The caller of a creation that is about to be made.
-    Caller(CreatingThread),
+    Caller(Box<CreatingThread>),
     /// The program that a creating process is, before its first creation is reported.
     Program(SeenProgram),
     /// A creation that the kernel has refused. Of many at one place only some are reported.
     Refused(Box<RefusedCreation>),
 }
 
-/// A thread that creates a process. What its interpreter runs can be read while it waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A thread that creates a process. What its interpreter runs can be read while it waits, or of the
+/// memory that was copied at the creation.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatingThread {
     pub(crate) pid: u32,
+    /// 0 where the tier does not tell.
+    pub(crate) thread: u32,
     pub(crate) stack_pointer: u64,
+    /// As in its [`Creation`](crate::Creation); 0 where the tier does not tell.
+    pub(crate) asked: u64,
+    /// What was copied, if it was known what to copy.
+    pub(crate) moment: Option<Moment>,
     /// The creations of its place that this one stands for: only some are reported.
     pub(crate) stands_for: u64,
 }
 
 impl CreatingThread {
     pub(crate) fn from_raw(raw: &RawCaller) -> Self {
-        Self { pid: raw.tgid, stack_pointer: raw.sp, stands_for: raw.stands_for }
+        let frames = raw.frame.iter().take(raw.frames as usize);
+        let moment = (raw.frames > 0).then(|| Moment {
+            stack_pointer: raw.sp,
+            first: raw.first,
+            words: raw.word,
+            structure: raw.structure.to_vec(),
+            frames: frames.map(|frame| (frame.at, frame.bytes.to_vec())).collect(),
+        });
+        Self {
+            pid: raw.tgid,
+            thread: raw.tid,
+            stack_pointer: raw.sp,
+            asked: raw.asked,
+            moment,
+            stands_for: raw.stands_for,
+        }
     }
+}
+
+/// Where a thread's interpreter has its frames: what is to be copied at its creations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ThreadLook {
+    pub(crate) thread: u32,
+    /// As in [`ProgramKey`].
+    pub(crate) image: u64,
+    pub(crate) look: Look,
 }
 
 /// A program as it was at a fork.

@@ -244,9 +244,59 @@ fn with_huge_pages(
     {
         return Err(format!("this kernel merges no pages of another process ({error})"));
     }
-    let small = (memory.anon.saturating_sub(plan.huge_already) / 4096).saturating_sub(plan.present);
-    let swapped = (memory.swap / 4096).saturating_sub(plan.swapped);
-    Ok(model.fork(small + swapped, (plan.bytes() + plan.huge_already) >> 21))
+    let (small, huge) = entries_after(plan, memory.anon, memory.swap);
+    Ok(model.fork(small, huge))
+}
+
+/// Entries of small and of huge pages that a fork copies after a repair.
+fn entries_after(plan: &Plan, anon: u64, swap: u64) -> (u64, u64) {
+    let small = (anon.saturating_sub(plan.huge_already) / 4096).saturating_sub(plan.present);
+    let swapped = (swap / 4096).saturating_sub(plan.swapped);
+    (small + swapped, (plan.bytes() + plan.huge_already) >> 21)
+}
+
+/// How much of a process's memory could be in huge pages, by the plan that a repair would carry
+/// out. Of what the program excludes by [`refuses_huge_pages`](procfs::refuses_huge_pages), it
+/// tells how it would be without that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mergeable {
+    /// Anonymous memory that a fork copies, bytes.
+    anon: u64,
+    /// Entries of a fork after a repair.
+    small: u64,
+    huge: u64,
+    /// Whether a repair would merge anything.
+    merges: bool,
+}
+
+impl Mergeable {
+    /// Above so much memory, bytes, its pages are not looked at one by one.
+    const MOST: u64 = 64 << 30;
+
+    /// `None` where the pages may not be looked at.
+    pub(crate) fn of(pid: u32, mappings: &[Mapping]) -> Option<Self> {
+        let copied = || mappings.iter().filter(|mapping| !mapping.is_kept);
+        let anon: u64 = copied().map(|mapping| mapping.anon).sum();
+        let swap: u64 = copied().map(|mapping| mapping.swap).sum();
+        if anon + swap > Self::MOST {
+            return None;
+        }
+        let plan = Plan::if_refusing(pid, copied(), RepairOptions::default().populated, false).ok()?;
+        let (small, huge) = entries_after(&plan, anon, swap);
+        Some(Self { anon, small, huge, merges: plan.bytes() > 0 })
+    }
+
+    /// A fork of `anon` bytes after a repair; `None` if it would merge nothing.
+    pub(crate) fn fork(&self, anon: f64, model: &CostModel) -> Option<Estimate> {
+        let grown = anon / (self.anon as f64).max(1.0);
+        let entries = |count: u64| (count as f64 * grown) as u64;
+        self.merges.then(|| model.fork(entries(self.small), entries(self.huge)))
+    }
+
+    /// Whether memory of so many bytes is too different for this to hold.
+    pub(crate) fn is_outgrown(&self, anon: u64) -> bool {
+        anon > self.anon + self.anon / 4
+    }
 }
 
 /// As the findings have it: the caller still pays for a speculation. The library's own rules decide

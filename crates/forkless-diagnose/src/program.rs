@@ -93,15 +93,29 @@ impl KnownProgram {
     }
 
     /// The first word of a title that the process has written over its arguments (setproctitle):
-    /// `gunicorn: master [app]`, `redis-server *:6379`.
+    /// `gunicorn: master [app]`, `redis-server *:6379`, or `shop-api` with nothing behind it.
     fn title<'w>(&self, first: &'w str) -> Option<&'w str> {
         let is_path =
             |path: &Option<String>| path.as_deref().is_some_and(|path| file_name(path) == file_name(first));
-        if is_path(&self.exe) || is_path(&self.path) || !(first.contains(' ') || first.ends_with(':')) {
+        if is_path(&self.exe) || is_path(&self.path) {
             return None;
         }
-        let word = first.split([' ', ':']).next().map(file_name)?;
+        if !(first.contains(' ') || first.ends_with(':') || self.is_one_word_of_a_title(first)) {
+            return None;
+        }
+        let word = first.split([' ', ':']).next()?;
+        let word = if word.starts_with(['/', '.']) { file_name(word) } else { word };
         is_text(word).then_some(word)
+    }
+
+    /// Whether a word stands where an interpreter was started with arguments, of which nothing is
+    /// left. Any other program may have been started by any name (`exec -a`).
+    fn is_one_word_of_a_title(&self, first: &str) -> bool {
+        let is_interpreter = |file: &str| interpreter(file_name(file)).is_some();
+        self.exe.as_deref().is_some_and(is_interpreter)
+            && !is_interpreter(first)
+            // Perl writes blanks over what was there.
+            && self.arguments.iter().skip(1).all(|word| word.trim().is_empty())
     }
 }
 
@@ -160,7 +174,7 @@ fn interpreter(called: &str) -> Option<Interpreter> {
         ),
         Family::Ruby => (&["-I", "-r", "-C", "-E"], &["-e"], &[], true),
         Family::Perl => (&["-I"], &["-e", "-E"], &[], true),
-        Family::Php => (&["-d", "-c", "-z"], &["-r", "-B", "-R"], &[], false),
+        Family::Php => (&["-d", "-c", "-z", "-t"], &["-r", "-B", "-R"], &["-S"], false),
         Family::Java => (
             &["-cp", "-classpath", "--class-path", "-p", "--module-path"],
             &[],
@@ -211,7 +225,7 @@ fn interpreted(exe: Option<&str>, arguments: &[String]) -> Option<String> {
         } else if word == "--" {
             let script = words.next()?;
             return Some(format!("{called} {}", script_name(script)));
-        } else if !word.starts_with(['-', '+']) && !word.is_empty() {
+        } else if !word.starts_with(['-', '+']) && !word.trim().is_empty() {
             return Some(format!("{called} {}", script_name(word)));
         }
     }
@@ -285,6 +299,9 @@ mod tests {
         let java = ["java", "-Xmx1g", "-cp", "a:b", "org.example.Shop", "x"];
         assert_eq!(called("java", Some("/usr/lib/jvm/bin/java"), None, &java), "java org.example.Shop");
         assert_eq!(called("java", None, None, &["java", "-jar", "/srv/shop.jar"]), "java -jar shop.jar");
+        let php = |line: &[&str]| called("php", Some("/usr/bin/php8.2"), None, line);
+        assert_eq!(php(&["php", "-t", "public", "-S", "[::]:80", "router.php"]), "php -S [::]:80");
+        assert_eq!(php(&["php", "-d", "a=b", "bin/console", "-S"]), "php console");
         assert_eq!(called("perl", Some("/usr/bin/perl"), None, &["perl", "-lane", "print"]), "perl -lane");
         assert_eq!(called("bash", Some("/bin/bash"), None, &["bash", "-e", "./build.sh"]), "bash build.sh");
         assert_eq!(called("sh", Some("/usr/bin/dash"), None, &["sh", "-c", "echo"]), "sh");
@@ -306,6 +323,17 @@ mod tests {
             "redis-server"
         );
         assert_eq!(called("ingest", python, None, &["python3", "worker.py"]), "ingest");
+        let blank = ["shop-api", "", "", ""];
+        let node = Some("/usr/bin/node");
+        assert_eq!(called("shop-api", node, None, &blank), "shop-api", "process.title");
+        assert_eq!(called("ruby", Some("/usr/bin/ruby3.1"), None, &["unicorn[1]", "", ""]), "unicorn[1]");
+        assert_eq!(called("plain", Some("/usr/bin/perl"), None, &["plain"]), "plain", "$0");
+        assert_eq!(called("plain", Some("/usr/bin/perl"), None, &["plain", "    "]), "plain", "$0");
+        assert_eq!(called("python3.11", python, None, &["uwsgi:web", ""]), "uwsgi");
+        assert_eq!(called("prod/web", node, None, &["prod/web", ""]), "prod/web");
+        assert_eq!(called("node", node, None, &["other", "server.js"]), "node server.js", "exec -a");
+        let fpm = Some("/usr/sbin/php-fpm8.2");
+        assert_eq!(called("php-fpm8.2", fpm, None, &["php-fpm: pool www"]), "php-fpm");
         // A path with a blank is no title.
         let app = "/opt/My App/app";
         assert_eq!(called("app", Some(app), Some(app), &[app]), "app");

@@ -45,6 +45,8 @@ pub enum Obstacle {
     Cheap,
     /// Nearly all its memory lies in mappings that are too small to be kept from a child.
     Pieces,
+    /// The program has turned transparent huge pages off for itself.
+    RefusesHugePages,
     /// So many mappings must be looked at that it costs more than a copy.
     Mappings(u64),
     /// The quickest of the children took so many nanoseconds until its exec, more than the limit.
@@ -84,6 +86,9 @@ impl fmt::Display for Obstacle {
                 write!(f, "it has less than {least} MiB of anonymous memory, and its forks are left alone")
             }
             Self::Cheap => f.write_str("a copy of its memory costs no more than it would"),
+            Self::RefusesHugePages => f.write_str(
+                "the program has turned transparent huge pages off for itself (redis: disable-thp no)",
+            ),
             Self::Mappings(count) => {
                 write!(f, "looking at its {count} mappings would cost more than the copy")
             }

@@ -281,10 +281,20 @@ impl Plan {
         mappings: impl IntoIterator<Item = &'m Mapping>,
         populated: f64,
     ) -> io::Result<Self> {
+        Self::if_refusing(pid, mappings, populated, procfs::refuses_huge_pages(pid))
+    }
+
+    /// The same, for a process that has excluded all its memory, or has not.
+    pub(crate) fn if_refusing<'m>(
+        pid: u32,
+        mappings: impl IntoIterator<Item = &'m Mapping>,
+        populated: f64,
+        refuses: bool,
+    ) -> io::Result<Self> {
         let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
         let look = |start| Populated::at(&pagemap, start);
         let next = |range| Populated::next(&pagemap, range);
-        Self::of(mappings, procfs::refuses_huge_pages(pid), populated, look, next)
+        Self::of(mappings, refuses, populated, look, next)
     }
 
     /// `refuses`: the process has excluded all its memory. `next` gives an address in a range below

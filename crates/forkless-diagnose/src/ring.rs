@@ -12,6 +12,13 @@ pub(crate) const PATH_BYTES: usize = 128;
 pub(crate) const ARGV_BYTES: usize = 384;
 pub(crate) const STACK_BYTES: usize = 8192;
 
+pub(crate) const LOOK_WORDS: usize = 2;
+const LOOK_FRAMES: usize = 32;
+const FRAME_BYTES: usize = 120;
+const STRUCTURE_BYTES: usize = 64;
+/// An offset of [`RawLook`] that there is none of.
+pub(crate) const NOT_THERE: u64 = u64::MAX;
+
 const KIND_CREATION: u32 = 1;
 const KIND_STACK: u32 = 2;
 const KIND_PROGRAM: u32 = 3;
@@ -112,6 +119,7 @@ pub(crate) struct RawCreation {
     pub(crate) caller_at_exit: u32,
     pub(crate) argument_at_exec: u64,
     pub(crate) processor_wait_ns: u64,
+    pub(crate) asked: u64,
     pub(crate) caller_comm: [u8; 16],
     pub(crate) child_comm: [u8; 16],
     pub(crate) exec_path: [u8; PATH_BYTES],
@@ -140,6 +148,31 @@ pub(crate) struct RawCaller {
     pub(crate) tgid: u32,
     pub(crate) sp: u64,
     pub(crate) stands_for: u64,
+    pub(crate) asked: u64,
+    pub(crate) tid: u32,
+    pub(crate) frames: u32,
+    pub(crate) first: u64,
+    pub(crate) word: [u64; LOOK_WORDS],
+    pub(crate) structure: [u8; STRUCTURE_BYTES],
+    pub(crate) frame: [RawFrame; LOOK_FRAMES],
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawFrame {
+    pub(crate) at: u64,
+    pub(crate) bytes: [u8; FRAME_BYTES],
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawLook {
+    pub(crate) image: u64,
+    pub(crate) head: u64,
+    pub(crate) through: u64,
+    pub(crate) next: u64,
+    pub(crate) stride: u64,
+    pub(crate) word: [u64; LOOK_WORDS],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -265,6 +298,7 @@ pods! {
     RawRefusals,
     RawRefused,
     RawCaller,
+    RawLook,
 }
 
 /// The kinds of ring records, and their lengths.
@@ -284,7 +318,7 @@ pub(crate) enum RingItem<'a> {
     Stack(RawStackHead, &'a [u8]),
     Program(Box<RawProgram>),
     Refused(Box<RawRefused>),
-    Caller(RawCaller),
+    Caller(Box<RawCaller>),
 }
 
 fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
@@ -306,7 +340,9 @@ impl<'a> RingItem<'a> {
             KIND_REFUSED if bytes.len() == size_of::<RawRefused>() => {
                 Some(RingItem::Refused(Box::new(read(bytes)?)))
             }
-            KIND_CALLER if bytes.len() == size_of::<RawCaller>() => Some(RingItem::Caller(read(bytes)?)),
+            KIND_CALLER if bytes.len() == size_of::<RawCaller>() => {
+                Some(RingItem::Caller(Box::new(read(bytes)?)))
+            }
             KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
                 let head: RawStackHead = read(bytes)?;
                 let top = &bytes[size_of::<RawStackHead>()..];
@@ -369,10 +405,12 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 11 * 8 + 14 * 4 + 2 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 11 * 8 + 14 * 4 + 3 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
-        assert_eq!(size_of::<RawCaller>(), 24);
+        let frames = LOOK_FRAMES * (8 + FRAME_BYTES);
+        assert_eq!(size_of::<RawCaller>(), 5 * 8 + (2 + LOOK_WORDS) * 8 - 8 + STRUCTURE_BYTES + frames);
+        assert_eq!(size_of::<RawLook>(), (5 + LOOK_WORDS) * 8);
         assert_eq!(size_of::<RawCallKey>(), 24);
         assert_eq!(size_of::<RawRefusalKey>(), 32 + 8);
         assert_eq!(size_of::<RawRefused>(), 8 + 40 + 7 * 8 + 8 + 16);

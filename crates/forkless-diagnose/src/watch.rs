@@ -11,19 +11,21 @@ use std::time::Duration;
 
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
+use forkless_frames::Next;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::command::Started;
 use crate::creation::{Creation, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{
-    BlockReads, CallCount, CreatingThread, ErodedPages, Event, RefusalCount, SeenProgram, StackTop, Totals,
+    BlockReads, CallCount, CreatingThread, ErodedPages, Event, RefusalCount, SeenProgram, StackTop,
+    ThreadLook, Totals,
 };
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::ring::{
-    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawEroded, RawErosionKey, RawRefusalKey,
-    RawRefusals, RawReturnAt, RawReturnKey, RawTotals, RingItem,
+    NOT_THERE, RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawEroded, RawErosionKey,
+    RawLook, RawRefusalKey, RawRefusals, RawReturnAt, RawReturnKey, RawTotals, RingItem,
 };
 use crate::stack::ReturnAt;
 use crate::target::{ResolvedTarget, WatchTarget, WatchedCommand};
@@ -243,6 +245,32 @@ impl Watch {
         Ok(())
     }
 
+    /// Tells the kernel side where a thread's interpreter has its frames: they are then copied at
+    /// the thread's next creations.
+    ///
+    /// # Errors
+    /// [`WatchError::Map`].
+    pub(crate) fn tell_look(&mut self, found: &ThreadLook) -> Result<(), WatchError> {
+        let map = self.bpf.map_mut("looks").ok_or_else(|| missing_map("looks"))?;
+        let mut map: BpfHashMap<_, u32, RawLook> = BpfHashMap::try_from(map).map_err(map_error("looks"))?;
+        let look = &found.look;
+        let (next, stride) = match look.next {
+            Next::Pointer(offset) => (offset, 0),
+            Next::Array(stride) => (NOT_THERE, stride),
+        };
+        let raw = RawLook {
+            image: found.image,
+            head: look.head,
+            through: look.through.unwrap_or(NOT_THERE),
+            next,
+            stride,
+            word: look.words.map(Option::unwrap_or_default),
+        };
+        // Without room, lines are read while the caller waits.
+        let _ = map.insert(found.thread, raw, 0);
+        Ok(())
+    }
+
     /// Facts that this machine hides though its tier shows them elsewhere, for the report.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
@@ -310,7 +338,7 @@ impl Watch {
                 Some(RingItem::Refused(raw)) => {
                     sink(Event::Refused(Box::new(RefusedCreation::from_raw(&raw))))
                 }
-                Some(RingItem::Caller(raw)) => sink(Event::Caller(CreatingThread::from_raw(&raw))),
+                Some(RingItem::Caller(raw)) => sink(Event::Caller(Box::new(CreatingThread::from_raw(&raw)))),
                 Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }

@@ -138,6 +138,7 @@ const WANTED: &[&str] = &[
     "PL_curinterp",
     "PL_curstackinfo",
     "PL_op",
+    "PL_op_name",
     "PL_thr_key",
     "PL_version",
     "Py_Version",

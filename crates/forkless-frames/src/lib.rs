@@ -8,6 +8,9 @@
 //! The process is not trusted: it may end, run on while it is read, or lay out memory so that it
 //! lies. Each reading is bounded ([`Limits`]), and counts only when a second one says the same.
 //!
+//! A thread that runs on has other frames by then. A BPF program can copy memory at the right
+//! moment, such as a fork: it copies what [`Reader::look`] names; [`Reader::frames_at`] reads it.
+//!
 //! It does not unwind machine code: that is `forkless-diagnose`'s part.
 
 mod bash;
@@ -19,6 +22,7 @@ mod image;
 mod lies;
 mod maps;
 mod memory;
+mod moment;
 mod node;
 mod perl;
 mod php;
@@ -30,9 +34,11 @@ mod ruby;
 use std::time::Duration;
 
 pub use error::Why;
+pub use moment::{Look, Moment, Next};
 pub use process::{ThreadCall, own_number};
 
 use crate::memory::Memory;
+use crate::moment::Copied;
 use crate::process::Process;
 
 /// The language of a frame.
@@ -180,6 +186,55 @@ impl Reader {
             }
         }
         Err(Why::Changing)
+    }
+
+    /// Which memory is to be copied to have the frames of a thread as they were at a moment. `None`
+    /// for an interpreter that this is not known of: shells wait for what they start, and the
+    /// frames of Node.js are on the machine's stack.
+    ///
+    /// `stack_pointer` is the thread's; without it the thread must stand still.
+    ///
+    /// # Errors
+    /// As [`Self::frames`].
+    pub fn look(&self, tid: u32, stack_pointer: Option<u64>) -> Result<Option<Look>, Why> {
+        let (process, memory) = (&self.process, &self.memory);
+        memory.allow(self.limits);
+        memory.lay_over(stack_pointer.map(Copied::nothing));
+        let look = match &self.runtime {
+            Runtime::Perl(perl) => perl.look(process, memory, tid).map(Some),
+            Runtime::Php(php) => Ok(Some(php.look())),
+            Runtime::Python(python) => python.look(memory, tid).map(Some),
+            Runtime::Ruby(ruby) => ruby.look(process, memory, tid).map(Some),
+            Runtime::Bash(_) | Runtime::Dash(_) | Runtime::Node(_) => Ok(None),
+            Runtime::Unknown(_, why) => Err(why.clone()),
+        };
+        memory.lay_over(None);
+        look
+    }
+
+    /// The frames of thread `tid` at a moment, of the memory that was copied then. Of what was not
+    /// copied nothing is read that changes as the thread runs on, except in a program that
+    /// replaces its own code.
+    ///
+    /// # Errors
+    /// As [`Self::frames`].
+    pub fn frames_at(&self, tid: u32, look: &Look, moment: &Moment) -> Result<Vec<Frame>, Why> {
+        self.memory.allow(self.limits);
+        self.memory.lay_over(Some(Copied::new(look, moment)));
+        let frames = self.read(tid);
+        self.memory.lay_over(None);
+        frames
+    }
+
+    /// The language's own function that the thread is in, such as `exec` or `waitpid`. `None` where
+    /// this is not to be had: for PHP and Perl it is.
+    pub fn within(&self, tid: u32) -> Option<String> {
+        self.memory.allow(self.limits);
+        match &self.runtime {
+            Runtime::Perl(perl) => perl.within(&self.process, &self.memory, tid).ok()?,
+            Runtime::Php(php) => php.within(&self.memory).ok()?,
+            _ => None,
+        }
     }
 
     fn read(&self, tid: u32) -> Result<Vec<Frame>, Why> {

@@ -3,12 +3,13 @@
 //! It is read through an open descriptor, and not by pid: that refers to one memory map. After an
 //! exec or the process's end it reads nothing, and never another process's memory.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::time::Instant;
 
+use crate::moment::Copied;
 use crate::{Limits, Why};
 
 /// Reads another process's memory, within an allowance.
@@ -17,6 +18,8 @@ pub(crate) struct Memory {
     file: File,
     bytes_left: Cell<usize>,
     until: Cell<Option<Instant>>,
+    /// What is read in place of the process's memory.
+    copied: RefCell<Option<Copied>>,
 }
 
 /// What a read counts beside its bytes: a system call takes as long as copying some of them.
@@ -28,7 +31,8 @@ impl Memory {
             ErrorKind::PermissionDenied => Why::Denied,
             _ => Why::Gone,
         })?;
-        Ok(Self { file, bytes_left: Cell::new(0), until: Cell::new(None) })
+        let (bytes_left, until) = (Cell::new(0), Cell::new(None));
+        Ok(Self { file, bytes_left, until, copied: RefCell::new(None) })
     }
 
     /// Begins a new allowance.
@@ -43,6 +47,21 @@ impl Memory {
         self.until.set(None);
     }
 
+    /// Has copied memory read in place of the process's, until this is taken back by `None`.
+    pub(crate) fn lay_over(&self, copied: Option<Copied>) {
+        *self.copied.borrow_mut() = copied;
+    }
+
+    /// The stack pointer of the thread whose memory was copied.
+    pub(crate) fn copied_stack_pointer(&self) -> Option<u64> {
+        self.copied.borrow().as_ref().map(|copied| copied.stack_pointer)
+    }
+
+    /// Whether a frame is none of those that were copied: it may be gone by now.
+    pub(crate) fn lacks_frame(&self, at: u64) -> bool {
+        self.copied.borrow().as_ref().is_some_and(|copied| !copied.has_frame(at))
+    }
+
     /// Fills `into` from address `at`.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Why> {
         let left = self.bytes_left.get().checked_sub(into.len() + COST_OF_A_READ).ok_or(Why::TooMuch)?;
@@ -54,12 +73,20 @@ impl Memory {
         if at == 0 || at > i64::MAX as u64 {
             return Err(Why::Strange);
         }
+        let copied = self.copied.borrow();
+        if copied.as_ref().is_some_and(|copied| copied.fill(at, into)) {
+            return Ok(());
+        }
         self.file.read_exact_at(into, at).map_err(|error| match error.kind() {
             // The kernel reads 0 bytes from a memory map that nobody uses any more.
             ErrorKind::UnexpectedEof => Why::Gone,
             ErrorKind::PermissionDenied => Why::Denied,
             _ => Why::Strange,
-        })
+        })?;
+        if let Some(copied) = copied.as_ref() {
+            copied.patch(at, into);
+        }
+        Ok(())
     }
 
     pub(crate) fn array<const N: usize>(&self, at: u64) -> Result<[u8; N], Why> {

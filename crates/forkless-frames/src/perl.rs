@@ -11,11 +11,19 @@ use std::cell::Cell;
 use crate::image::Image;
 use crate::memory::{LONGEST_NAME, Memory, text};
 use crate::process::Process;
-use crate::{Frame, Language, Why};
+use crate::{Frame, Language, Look, Next, Why};
 
 /// A process that runs Perl.
 #[derive(Debug)]
-pub(crate) enum Perl {
+pub(crate) struct Perl {
+    at: At,
+    /// Of the names of operations.
+    names: Option<u64>,
+}
+
+/// Where the variables are.
+#[derive(Debug)]
+enum At {
     /// The address of the pointer to the first interpreter, and the fields' offsets in it.
     Threaded { interpreter: u64, statement: u64, contexts: u64 },
     /// The addresses of the pointers.
@@ -41,10 +49,11 @@ impl Perl {
             _ => return Some(Err(Why::Version(format!("Perl 5.{version}")))),
         };
         let plain = image.symbol("PL_curcop").zip(image.symbol("PL_curstackinfo"));
-        Some(Ok(match plain.zip(image.symbol("PL_op")) {
-            Some(((statement, contexts), operation)) => Self::Plain { operation, statement, contexts },
-            None => Self::Threaded { interpreter: image.symbol("PL_curinterp")?, statement, contexts },
-        }))
+        let at = match plain.zip(image.symbol("PL_op")) {
+            Some(((statement, contexts), operation)) => At::Plain { operation, statement, contexts },
+            None => At::Threaded { interpreter: image.symbol("PL_curinterp")?, statement, contexts },
+        };
+        Some(Ok(Self { at, names: image.symbol("PL_op_name") }))
     }
 
     pub(crate) fn frames(
@@ -54,24 +63,14 @@ impl Perl {
         tid: u32,
         limit: usize,
     ) -> Result<Vec<Frame>, Why> {
-        let (operation, statement, contexts, threaded) = match *self {
-            Self::Plain { operation, statement, contexts } => (operation, statement, contexts, false),
-            Self::Threaded { interpreter, statement, contexts } => {
-                // Each other thread has an interpreter of its own, known only to that thread.
-                if tid != process.pid {
-                    return Err(Why::NoFrames);
-                }
-                let interpreter = memory.pointer(interpreter)?;
-                let field = |offset| interpreter.wrapping_add(offset);
-                (field(OPERATION), field(statement), field(contexts), true)
-            }
-        };
+        let (operation, statement, contexts, threaded) = self.pointers(process, memory, tid)?;
         let tree = Tree { memory, left: Cell::new(MOST_OPERATIONS) };
         let statement = memory.pointer(statement)?;
         let mut statement = tree.closest(statement, memory.pointer(operation)?, false)?;
         let mut stack = memory.pointer(contexts)?;
         let mut frames = Vec::new();
-        for _ in 0..MOST_STACKS {
+        for number in 0..MOST_STACKS {
+            let is_innermost = number == 0;
             if stack == 0 || frames.len() == limit {
                 break;
             }
@@ -80,6 +79,10 @@ impl Perl {
             let indices = (0..=innermost).rev().take(MOST_CONTEXTS);
             for index in indices.filter_map(|index| u64::try_from(index).ok()) {
                 let context = contexts.wrapping_add(index * CONTEXT);
+                // The first frames that were copied are the outermost.
+                if is_innermost && memory.lacks_frame(context) {
+                    return Err(Why::TooMuch);
+                }
                 if memory.u8(context)? & 15 == SUB && frames.len() < limit {
                     let function = name(memory, memory.pointer(context.wrapping_add(72))?)?;
                     frames.push(frame(memory, function, statement, threaded)?);
@@ -93,6 +96,37 @@ impl Perl {
             frames.push(frame(memory, "main".to_owned(), statement, threaded)?);
         }
         Ok(frames)
+    }
+
+    /// Where the thread has its frames.
+    pub(crate) fn look(&self, process: &Process, memory: &Memory, tid: u32) -> Result<Look, Why> {
+        let (operation, statement, contexts, _) = self.pointers(process, memory, tid)?;
+        let words = [Some(operation), Some(statement)];
+        Ok(Look { head: contexts, through: Some(8), next: Next::Array(CONTEXT), words })
+    }
+
+    /// The name of the operation that the thread is in, such as `waitpid`.
+    pub(crate) fn within(&self, process: &Process, memory: &Memory, tid: u32) -> Result<Option<String>, Why> {
+        let (operation, ..) = self.pointers(process, memory, tid)?;
+        let Some(names) = self.names else { return Ok(None) };
+        let kind = memory.u32(memory.pointer(operation)?.wrapping_add(32))? & 0x1ff;
+        memory.c_string(memory.pointer(names.wrapping_add(u64::from(kind) * 8))?).map(Some)
+    }
+
+    /// The addresses of the pointers to operation, statement and contexts; whether it has threads.
+    fn pointers(&self, process: &Process, memory: &Memory, tid: u32) -> Result<(u64, u64, u64, bool), Why> {
+        match self.at {
+            At::Plain { operation, statement, contexts } => Ok((operation, statement, contexts, false)),
+            At::Threaded { interpreter, statement, contexts } => {
+                // Each other thread has an interpreter of its own, known only to that thread.
+                if tid != process.pid {
+                    return Err(Why::NoFrames);
+                }
+                let interpreter = memory.pointer(interpreter)?;
+                let field = |offset| interpreter.wrapping_add(offset);
+                Ok((field(OPERATION), field(statement), field(contexts), true))
+            }
+        }
     }
 }
 
@@ -230,14 +264,14 @@ mod tests {
     fn a_process_that_lies_gets_an_answer() {
         crate::lies::tell(|process, memory, lies| {
             let (operation, statement, contexts) = (lies.start, lies.start + 8, lies.start + 16);
-            drop(Perl::Plain { operation, statement, contexts }.frames(process, memory, process.pid, 48));
+            let names = Some(lies.start);
+            let perl = |at| Perl { at, names };
+            let plain = perl(At::Plain { operation, statement, contexts });
+            drop(plain.frames(process, memory, process.pid, 48));
+            drop(plain.within(process, memory, process.pid));
             let interpreter = lies.start;
-            Perl::Threaded { interpreter, statement: 208, contexts: 224 }.frames(
-                process,
-                memory,
-                process.pid,
-                48,
-            )
+            let at = At::Threaded { interpreter, statement: 208, contexts: 224 };
+            perl(at).frames(process, memory, process.pid, 48)
         });
     }
 }

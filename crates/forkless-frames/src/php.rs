@@ -5,7 +5,7 @@
 use crate::image::Image;
 use crate::memory::{LONGEST_NAME, Memory, text};
 use crate::process::Process;
-use crate::{Frame, Language, Why};
+use crate::{Frame, Language, Look, Next, Why};
 
 /// A process that runs PHP.
 #[derive(Debug)]
@@ -36,11 +36,26 @@ impl Php {
         Some(Ok(Self { innermost: globals.wrapping_add(innermost), file_name }))
     }
 
+    /// Where the thread has its frames.
+    pub(crate) fn look(&self) -> Look {
+        Look { head: self.innermost, through: None, next: Next::Pointer(48), words: [None; 2] }
+    }
+
+    /// The name of the language's own function that the thread is in, such as `exec`.
+    pub(crate) fn within(&self, memory: &Memory) -> Result<Option<String>, Why> {
+        const OWN_FUNCTION: u8 = 1;
+        let function = memory.pointer(memory.pointer(self.innermost)?.wrapping_add(24))?;
+        if function == 0 || memory.u8(function)? != OWN_FUNCTION {
+            return Ok(None);
+        }
+        name(memory, function).map(Some)
+    }
+
     pub(crate) fn frames(&self, memory: &Memory, limit: usize) -> Result<Vec<Frame>, Why> {
         let mut at = memory.pointer(self.innermost)?;
         let mut frames = Vec::new();
         for _ in 0..limit.saturating_mul(FRAMES_A_LINE) {
-            if at == 0 || frames.len() == limit {
+            if at == 0 || frames.len() == limit || memory.lacks_frame(at) {
                 break;
             }
             let function = memory.pointer(at.wrapping_add(24))?;

@@ -8,7 +8,7 @@ use crate::image::Image;
 use crate::memory::{LONGEST_NAME, Memory, text};
 use crate::process::{Process, own_number};
 use crate::python_lines::{Table, line_at};
-use crate::{Frame, Language, Why};
+use crate::{Frame, Language, Look, Next, Why};
 
 /// A process that runs CPython.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Python {
 
     pub(crate) fn frames(&self, memory: &Memory, tid: u32, limit: usize) -> Result<Vec<Frame>, Why> {
         let layout = &self.layout;
-        let thread = self.thread(memory, own_number(tid).unwrap_or(tid))?;
+        let thread = self.thread(memory, tid)?;
         let mut frame = memory.pointer(thread + layout.thread_frame)?;
         if let Some(offset) = layout.cframe_frame {
             frame = memory.pointer(frame.wrapping_add(offset))?;
@@ -135,7 +135,7 @@ impl Python {
         let mut frames = Vec::new();
         // The frames without code between two others are no more than those.
         for _ in 0..limit.saturating_mul(2) {
-            if frame == 0 || frames.len() == limit {
+            if frame == 0 || frames.len() == limit || memory.lacks_frame(frame) {
                 break;
             }
             let of_code = match layout.frame_owner {
@@ -150,8 +150,16 @@ impl Python {
         Ok(frames)
     }
 
-    /// The thread state of the thread with this number.
-    fn thread(&self, memory: &Memory, number: u32) -> Result<u64, Why> {
+    /// Where the thread has its frames.
+    pub(crate) fn look(&self, memory: &Memory, tid: u32) -> Result<Look, Why> {
+        let head = self.thread(memory, tid)?.wrapping_add(self.layout.thread_frame);
+        let next = Next::Pointer(self.layout.frame_previous);
+        Ok(Look { head, through: self.layout.cframe_frame, next, words: [None; 2] })
+    }
+
+    /// The thread state of the thread.
+    fn thread(&self, memory: &Memory, tid: u32) -> Result<u64, Why> {
+        let number = own_number(tid).unwrap_or(tid);
         let layout = &self.layout;
         let mut states = Vec::new();
         let mut interpreter = memory.pointer(self.runtime + layout.interpreters)?;

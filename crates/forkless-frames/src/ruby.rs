@@ -7,7 +7,7 @@
 use crate::image::Image;
 use crate::memory::{LONGEST_NAME, Memory, text};
 use crate::process::Process;
-use crate::{Frame, Language, Why};
+use crate::{Frame, Language, Look, Next, Why};
 
 /// A process that runs Ruby.
 #[derive(Debug)]
@@ -99,7 +99,8 @@ impl Ruby {
         tid: u32,
         limit: usize,
     ) -> Result<Vec<Frame>, Why> {
-        let context = self.context(memory, process.call(tid).map(|call| call.stack_pointer))?;
+        let thread = self.thread(process, memory, tid)?;
+        let context = memory.pointer(thread.wrapping_add(self.layout.thread_context))?;
         let stack = memory.pointer(context)?;
         let size = memory.pointer(context.wrapping_add(8))?;
         let mut at = memory.pointer(context.wrapping_add(16))?;
@@ -107,7 +108,8 @@ impl Ruby {
         let mut frames = Vec::new();
         for _ in 0..limit.saturating_mul(FRAMES_A_LINE) {
             // The outermost frame is the machine's own.
-            if at.wrapping_add(self.layout.frame_size) >= end || frames.len() == limit {
+            let is_last = at.wrapping_add(self.layout.frame_size) >= end;
+            if is_last || frames.len() == limit || memory.lacks_frame(at) {
                 break;
             }
             let counter = memory.pointer(at)?;
@@ -121,8 +123,14 @@ impl Ruby {
         Ok(frames)
     }
 
-    /// The execution context of the thread whose machine stack holds the stack pointer.
-    fn context(&self, memory: &Memory, stack_pointer: Option<u64>) -> Result<u64, Why> {
+    /// Where the thread has its frames. A fiber has an execution context of its own.
+    pub(crate) fn look(&self, process: &Process, memory: &Memory, tid: u32) -> Result<Look, Why> {
+        let head = self.thread(process, memory, tid)?.wrapping_add(self.layout.thread_context);
+        Ok(Look { head, through: Some(16), next: Next::Array(self.layout.frame_size), words: [None; 2] })
+    }
+
+    /// The thread whose machine stack holds the stack pointer.
+    fn thread(&self, process: &Process, memory: &Memory, tid: u32) -> Result<u64, Why> {
         let layout = &self.layout;
         let vm = memory.pointer(self.vm)?;
         let main = memory.pointer(vm.wrapping_add(layout.vm_main_thread))?;
@@ -145,8 +153,10 @@ impl Ruby {
         if let [only] = threads[..]
             && cfg!(target_arch = "x86_64")
         {
-            return context(only);
+            return Ok(only);
         }
+        let stack_pointer = memory.copied_stack_pointer();
+        let stack_pointer = stack_pointer.or_else(|| Some(process.call(tid)?.stack_pointer));
         let stack_pointer = stack_pointer.ok_or(Why::Changing)?;
         for thread in threads {
             let context = context(thread)?;
@@ -154,7 +164,7 @@ impl Ruby {
             let start = memory.pointer(machine)?;
             let size = memory.pointer(machine.wrapping_add(16))?;
             if stack_pointer <= start && start.wrapping_sub(stack_pointer) <= size {
-                return Ok(context);
+                return Ok(thread);
             }
         }
         Err(Why::NoFrames)

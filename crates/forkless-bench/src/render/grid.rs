@@ -253,8 +253,8 @@ impl Grid {
         }
     }
 
-    /// Leaves out the last columns, but for those of text at the left, as long as the rest would not fit without being
-    /// broken within words and figures, and returns their heads.
+    /// Leaves out the last columns, but for those of text at the left, as long as the rest would
+    /// not fit without being broken within words and figures, and returns their heads.
     pub(super) fn narrow(&mut self, width: u16) -> Vec<String> {
         let mut left_out = Vec::new();
         // Where all is text, the first two tell the lines apart.

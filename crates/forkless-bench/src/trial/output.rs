@@ -85,7 +85,7 @@ impl Outputs {
 
     fn no_room(&self, error: &io::Error) -> Error {
         let place = self.latest.parent().and_then(Path::parent).unwrap_or(&self.latest).display();
-        let what = "no room for the command's output, which --same-output compares";
+        let what = "no room for the command's output, which is compared";
         // A limit goes wherever the file goes.
         let is_limit = error.raw_os_error() == Some(libc::EFBIG);
         let elsewhere = if is_limit { "" } else { ", or name another directory by TMPDIR" };

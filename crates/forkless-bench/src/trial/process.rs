@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock::{self, CpuTime};
@@ -56,6 +56,8 @@ pub(super) struct Finished {
     /// The largest resident set among the process and its descendants, in MiB; at least that of
     /// this process.
     pub(super) memory: f64,
+    /// This process was stopped meanwhile, as by Ctrl-Z: the times mean nothing.
+    pub(super) was_stopped: bool,
 }
 
 /// How a run went.
@@ -80,6 +82,8 @@ pub(super) struct Watcher {
     actions_before: Vec<(i32, libc::sigaction)>,
     /// A signal has ended the trial.
     is_stopped: Cell<bool>,
+    /// This process was stopped since the present run began, and goes on.
+    was_stopped: Cell<bool>,
     /// Children that were there before: nothing of the trial's.
     spared: Vec<i32>,
     /// See [`Spec::hand_on`](super::Spec::hand_on).
@@ -89,6 +93,8 @@ pub(super) struct Watcher {
 /// What the watcher hears of.
 enum Heard {
     ChildEnded,
+    /// This process was stopped, and goes on.
+    Continued,
     /// A signal that ends the trial, and whether the terminal sent it: then the command got it,
     /// too.
     Stop {
@@ -107,11 +113,13 @@ impl Watcher {
         let mut set = unsafe { set.assume_init() };
         // A signal that this process was started to ignore, as by nohup, ends nothing. Held back,
         // it would be heard all the same.
-        let stops: Vec<i32> = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
+        let stops: Vec<i32> = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]
             .into_iter()
             .filter(|&signal| !is_ignored(signal))
             .collect();
-        for signal in stops.iter().copied().chain([libc::SIGCHLD]) {
+        // SIGCONT lets a stopped process go on even if it is held back.
+        let continued = Some(libc::SIGCONT).filter(|&signal| !is_ignored(signal));
+        for signal in stops.iter().copied().chain(continued).chain([libc::SIGCHLD]) {
             // SAFETY: an initialised set, and a signal that exists.
             unsafe { libc::sigaddset(&raw mut set, signal) };
         }
@@ -130,10 +138,11 @@ impl Watcher {
             mask_before,
             actions_before: Vec::new(),
             is_stopped: Cell::new(false),
+            was_stopped: Cell::new(false),
             spared,
             hand_on,
         };
-        for signal in stops {
+        for signal in stops.into_iter().chain(continued) {
             watcher.actions_before.push((signal, act(signal, &remembering(0))?));
         }
         Ok(watcher)
@@ -154,20 +163,23 @@ impl Watcher {
         if self.hears_a_stop() {
             return Ok(Outcome::Interrupted);
         }
+        self.was_stopped.set(false);
         let (processor, begin) = (CpuTime::of_self_and_children(), clock::now());
         let child = self.start(make()?)?.id().cast_signed();
         loop {
             if let Some((status, usage)) = reap_until(child) {
                 #[expect(clippy::cast_precision_loss, reason = "times and sizes fit a double")]
-                let finished = Finished {
+                let mut finished = Finished {
                     end: End::of(status),
                     wall: (clock::now() - begin) as f64 / 1e6,
                     processor: CpuTime::of_self_and_children().since(processor).total() / 1e3,
                     memory: usage.ru_maxrss as f64 / 1024.0,
+                    was_stopped: false,
                 };
                 // Of a signal to the whole group the child may have died before this process reads
                 // its own: that end is no finding.
                 let is_stopped = self.hears_a_stop();
+                finished.was_stopped = self.was_stopped.get();
                 return Ok(if is_stopped { Outcome::Interrupted } else { Outcome::Finished(finished) });
             }
             if let Some(Heard::Stop { signal, from_terminal }) = self.hear(None)? {
@@ -237,6 +249,9 @@ impl Watcher {
 
     /// The next signal; `None` after so much time.
     fn hear(&self, time: Option<Duration>) -> io::Result<Option<Heard>> {
+        if CONTINUED.swap(false, Ordering::Relaxed) {
+            self.was_stopped.set(true);
+        }
         match REMEMBERED.swap(0, Ordering::Relaxed) {
             0 => {}
             signal => {
@@ -268,6 +283,10 @@ impl Watcher {
         let signal = told.ssi_signo.cast_signed();
         Ok(Some(match signal {
             libc::SIGCHLD => Heard::ChildEnded,
+            libc::SIGCONT => {
+                self.was_stopped.set(true);
+                Heard::Continued
+            }
             _ => {
                 self.is_stopped.set(true);
                 Heard::Stop { signal, from_terminal: told.ssi_code == SI_KERNEL }
@@ -280,7 +299,14 @@ impl Watcher {
 /// the terminal sent it. 0: none.
 static REMEMBERED: AtomicI32 = AtomicI32::new(0);
 
+/// SIGCONT came while a command was started.
+static CONTINUED: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn remember(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    if signal == libc::SIGCONT {
+        CONTINUED.store(true, Ordering::Relaxed);
+        return;
+    }
     // SAFETY: the kernel passes one.
     let from_terminal = unsafe { (*info).si_code } == SI_KERNEL;
     REMEMBERED.store(if from_terminal { -signal } else { signal }, Ordering::Relaxed);
@@ -324,7 +350,8 @@ impl Drop for Watcher {
         for (signal, before) in &self.actions_before {
             // A stop often comes twice: timeout(1) sends on what the whole group got. The second
             // one must not keep the trial from its report.
-            let once = self.is_stopped.get().then(|| remembering(libc::SA_RESETHAND));
+            let stops = *signal != libc::SIGCONT && self.is_stopped.get();
+            let once = stops.then(|| remembering(libc::SA_RESETHAND));
             let _ = act(*signal, once.as_ref().unwrap_or(before));
         }
         let _ = mask(libc::SIG_SETMASK, &self.mask_before);

@@ -9,10 +9,12 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 19] = [
+    let tests: [(&str, fn()); 21] = [
         ("findings::full_forks_that_exec", full_forks),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
         ("findings::huge_pages_already_in_use_are_no_finding", huge_already),
+        ("findings::memory_kept_out_of_huge_pages_is_no_finding", excluded_from_huge_pages),
+        ("findings::who_refuses_huge_pages_is_told_so", refused_huge_pages),
         ("findings::spawns_are_no_finding", healthy),
         ("findings::shells_for_simple_lines", shells),
         ("findings::shells_that_are_needed_are_no_finding", needed_shells),
@@ -95,8 +97,20 @@ fn full_forks() {
     assert_saves(&finding["saving_in_caller_ns"]);
 }
 
+/// Whether the prices know a huge page's. Without it nothing is predicted of huge pages.
+pub(crate) fn knows_huge_pages(report: &Value) -> bool {
+    let knows = report["model"]["fork_per_huge_page"].is_object();
+    if !knows {
+        skip("no huge page could be had for a try");
+    }
+    knows
+}
+
 fn predicted_huge_pages() {
     let (report, _) = report(&["snapshot", "10", "256"]);
+    if !knows_huge_pages(&report) {
+        return nothing(&report);
+    }
     let finding = only(&report, "fork_of_small_pages");
     // The program has ended: it can only be started again.
     starts_again(&finding, "forkless run --huge-pages=thp -- ", "snapshot 10 256");
@@ -118,6 +132,24 @@ pub(crate) fn has_huge_pages(truth: &Truth, mib: u32) -> bool {
         skip("the program was given no huge pages: memory is in pieces");
     }
     has
+}
+
+/// Regression: huge pages were predicted for memory that the program keeps out of them.
+fn excluded_from_huge_pages() {
+    nothing(&report(&["snapshot-excluded", "10", "256"]).0);
+}
+
+/// Neither `run` nor `repair` changes what the program has refused. It can itself.
+fn refused_huge_pages() {
+    let (report, _) = report(&["snapshot-refusing", "10", "256"]);
+    if !knows_huge_pages(&report) {
+        return nothing(&report);
+    }
+    let finding = only(&report, "fork_of_small_pages");
+    let why = finding["why_not_run"].as_str().expect("a reason");
+    assert!(why.contains("turned transparent huge pages off for itself"), "{finding:#}");
+    assert!(!finding["command"].as_str().expect("a command").contains("huge-pages"), "{finding:#}");
+    assert_saves(&finding["saving_each_ns"]);
 }
 
 fn huge_already() {

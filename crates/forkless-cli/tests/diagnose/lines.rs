@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, add_needing, find, fixture, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn(), &str); 19] = [
+    let tests: [(&str, fn(), &str); 27] = [
         ("lines::of_python", || both("python3", "sites.py"), "python3"),
         ("lines::of_perl", || both("perl", "sites.pl"), "perl"),
         ("lines::of_ruby", || both("ruby", "sites.rb"), "ruby"),
@@ -23,6 +24,12 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("lines::of_c_with_its_library", || compiled("cc", &["-O2", "-g", "-static"], "sites.c"), "cc"),
         ("lines::of_c_by_old_dwarf", || compiled("cc", &["-O2", "-gdwarf-4", "-gz"], "sites.c"), "cc"),
         ("lines::of_c_by_clang", || compiled("clang", &["-O2", "-g"], "sites.c"), "clang"),
+        ("lines::of_c_with_musl", || compiled("musl-gcc", &["-O2", "-g"], "sites.c"), "musl-gcc"),
+        (
+            "lines::of_c_with_musl_in_it",
+            || compiled("musl-gcc", &["-O2", "-g", "-static"], "sites.c"),
+            "musl-gcc",
+        ),
         ("lines::of_cpp", || compiled("c++", &["-O2", "-g", "-std=c++17"], "sites.cpp"), "c++"),
         ("lines::of_rust", || compiled("rustc", &["-O", "-g"], "sites.rs"), "rustc"),
         ("lines::of_debug_information_apart", apart, "objcopy"),
@@ -32,6 +39,12 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("lines::of_a_script_in_a_container", script_in_a_container, "python3"),
         ("lines::by_perf_events", by_perf_events, "python3"),
         ("lines::that_take_turns_have_half_each", turns, "python3"),
+        ("lines::of_a_fork_of_python_and_not_of_the_wait", || forks("python3", "forks.py"), "python3"),
+        ("lines::of_a_fork_of_ruby_and_not_of_the_wait", || forks("ruby", "forks.rb"), "ruby"),
+        ("lines::of_a_fork_of_perl_and_not_of_the_wait", || forks("perl", "forks.pl"), "perl"),
+        ("lines::of_a_fork_of_php_and_not_of_the_wait", forks_of_php, "php"),
+        ("lines::of_a_fork_without_a_wait", || both("python3", "unwaited.py"), "python3"),
+        ("lines::of_the_first_fork_of_a_running_program", first_fork, "perl"),
         ("lines::of_java_by_its_perf_map", java, "jcmd"),
         ("lines::of_a_program_whose_file_was_replaced", replaced, "cc"),
     ];
@@ -149,6 +162,77 @@ fn turns() {
         // Some callers may have gone on before they are read. Chance misses this once in thousands.
         assert!(share.is_some_and(|share| (0.25..=0.75).contains(&share)), "{function}: {report:#}");
     }
+}
+
+/// Regression: the line was that of the wait. Where no more than the wait is known, the place says
+/// so: at a program's only fork, and by perf events.
+fn forks(interpreter: &str, name: &str) {
+    both(interpreter, name);
+    let program = source(name);
+    let command = [interpreter.as_ref(), program.as_os_str()];
+    let wait = if name.ends_with(".py") { "waits at wait (" } else { "waits at await (" };
+    let all_wait = |report: &Value| {
+        let found = lines(report, name);
+        assert!(found.iter().all(|line| line.starts_with(wait)), "{found:?}: {report:#}");
+        for finding in report["findings"].as_array().expect("a list") {
+            let place = finding["place"].as_str().unwrap_or_default();
+            if place.contains(name) {
+                assert!(place.starts_with(wait) && finding["stack"][0]["waits"] == true, "{finding:#}");
+            }
+        }
+        found.len()
+    };
+    let by_perf = report(&["--tier", "perf"], &command);
+    if by_perf["tier"] == "perf" {
+        assert_eq!(all_wait(&by_perf), 1, "{by_perf:#}");
+    }
+    let once = [&command[..], &["1".as_ref()]].concat();
+    // Its two forks are the thread's first and second. The second one's line is known.
+    let found = lines(&report(&[], &once), name);
+    assert!(found.iter().all(|line| line.starts_with("second (") || line.starts_with(wait)), "{found:?}");
+}
+
+fn forks_of_php() {
+    let command = Command::new("php").args(["-r", "exit(function_exists('pcntl_fork') ? 0 : 1);"]).status();
+    if !command.is_ok_and(|status| status.success()) {
+        return skip("php without pcntl");
+    }
+    forks("php", "forks.php");
+}
+
+/// It is found before the fork where the program has its frames.
+fn first_fork() {
+    let line = "my $m = 'x' x (32 << 20); $| = 1; print qq(ready\\n); <STDIN>;\n\
+                if (!fork) { exec 'true' }\n\
+                wait;";
+    let mut program = Command::new("perl")
+        .args(["-e", line])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("found");
+    let mut ready = String::new();
+    let mut out = BufReader::new(program.stdout.take().expect("piped"));
+    out.read_line(&mut ready).expect("it is ready");
+    let mut watch = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--min-share", "0", "-p", &program.id().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("forkless runs");
+    let mut said = String::new();
+    let mut messages = BufReader::new(watch.stderr.take().expect("piped"));
+    while !said.contains("the watch has begun") && messages.read_line(&mut said).expect("text") > 0 {}
+    drop(program.stdin.take());
+    let output = watch.wait_with_output().expect("it ends with the program");
+    program.wait().expect("our own child");
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    let found = lines(&report, "-e");
+    if report["tier"].as_str().is_some_and(|tier| tier == "perf" || tier == "procfs") {
+        return skip("no BPF here");
+    }
+    assert_eq!(found, ["main (-e:2)"], "{report:#}");
 }
 
 /// A program of these fixtures.

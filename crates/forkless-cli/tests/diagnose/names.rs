@@ -12,10 +12,14 @@ const TIERS: [&str; 4] = ["fentry", "tracepoints", "perf", "procfs"];
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 10] = [
+    let tests: [Test; 14] = [
         ("names::a_program_behind_a_script_that_started_something_first", behind_a_script, "sh"),
         ("names::a_script_by_its_own_name_and_behind_env_and_nohup", scripts, "python3"),
         ("names::a_title_that_a_program_gives_itself", titled, "perl"),
+        ("names::a_title_of_node_that_comes_between_two_forks", title_of_node, "node"),
+        ("names::a_title_of_ruby_that_comes_between_two_forks", title_of_ruby, "ruby"),
+        ("names::a_title_of_perl_that_comes_between_two_forks", title_of_perl, "perl"),
+        ("names::a_server_that_php_has_built_in", php_server, "php"),
         ("names::a_program_behind_su", behind_su, "su"),
         ("names::a_program_behind_sudo", behind_sudo, "sudo"),
         ("names::a_program_in_namespaces_of_its_own", in_namespaces, "unshare"),
@@ -80,6 +84,54 @@ fn scripts() {
 fn titled() {
     is_called_in(&["tracepoints"], &[&fixture("titled.pl")], "shopworker");
     is_called(&[&fixture("start.sh"), "perl", &fixture("titled.pl")], "shopworker");
+}
+
+/// Regression: a title of one word was taken for the name by which the interpreter was started, and
+/// the findings were called `node`, `ruby3.1`, and `perl` with blanks.
+#[track_caller]
+fn is_titled(command: &[&str]) {
+    for tier in ["tracepoints", "perf"] {
+        let Some(report) = report_in(tier, command) else { continue };
+        let found = forks(&report);
+        // Two places may be two findings.
+        let mut names: Vec<&Value> = found.iter().map(|finding| &finding["process"]["name"]).collect();
+        names.dedup();
+        assert_eq!(names, ["shopworker"], "{tier}: {report}");
+    }
+}
+
+fn title_of_node() {
+    let line = "const m = Buffer.alloc(64 << 20, 1), start = require('child_process').spawnSync; start('true'); \
+                process.title = 'shopworker'; for (let i = 0; i < 8; i++) start('true'); m.length";
+    is_titled(&["node", "-e", line]);
+}
+
+fn title_of_ruby() {
+    let line = "m = 'x' * (64 << 20); f = proc { Process.wait(fork { exec 'true' }) }; f.call; \
+                $0 = 'shopworker'; 8.times(&f); m.size";
+    is_titled(&["ruby", "-e", line]);
+}
+
+fn title_of_perl() {
+    let line = "$m = 'x' x (64 << 20); sub f { exec '/bin/true' if !fork; wait } f(); \
+                $0 = 'shopworker'; f() for 1 .. 8";
+    // Blanks are written over the rest of the arguments.
+    is_titled(&["perl", "-e", line, "and more"]);
+}
+
+fn php_server() {
+    let line = "$m = str_repeat('x', 64 << 20); for ($i = 0; $i < 8; $i++) shell_exec('true');";
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("php-server");
+    std::fs::create_dir_all(&folder).expect("our own folder");
+    std::fs::write(folder.join("index.php"), format!("<?php {line}")).expect("our own file");
+    let folder = folder.to_string_lossy();
+    // It answers one request, and is ended.
+    let serve = "php -d memory_limit=1G -S 127.0.0.1:0 -t \"$0\" 2>\"$0/log\" & \
+                 until port=$(sed -n 's/.*:\\([0-9]*\\)) started/\\1/p' \"$0/log\") && [ -n \"$port\" ]; do sleep 0.1; done; \
+                 php -r 'file_get_contents(\"http://127.0.0.1:$argv[1]/\");' \"$port\"; kill $!";
+    let Some(report) = report_in("tracepoints", &["sh", "-c", serve, &folder]) else { return };
+    let finding = of_kind(&report, "needless_shell");
+    assert_eq!(finding["process"]["name"], "php -S 127.0.0.1:0", "{finding}");
 }
 
 fn behind_su() {

@@ -15,10 +15,16 @@ use crate::support::{
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
-    let tests: [Test; 6] = [
+    let tests: [Test; 8] = [
         ("outputs::the_schema_in_docs_tells_reports_from_others", schema, None),
         ("outputs::without_a_terminal_a_line_says_that_the_watch_has_begun", begun, None),
         ("outputs::html_is_one_page_without_foreign_markup", html, None),
+        (
+            "outputs::the_flame_graph_of_a_telephone_says_that_it_scrolls",
+            scrolls,
+            find("perl").is_none().then_some("no perl"),
+        ),
+        ("outputs::bytes_that_are_no_text_look_the_same_in_all_forms", no_text, None),
         ("outputs::folded_paths_lead_from_the_program_to_what_it_started", folded, None),
         (
             "outputs::pprof_reads_the_profile",
@@ -105,6 +111,92 @@ fn html() {
     let names: Vec<&str> =
         page.split("<dt>").skip(1).take(3).filter_map(|row| row.split("</dt>").next()).collect();
     assert_eq!(names, ["saves", "where", "who"], "{page}");
+}
+
+/// Runs after the page's scripts, in a frame as wide as a telephone. It reads what shows that the
+/// flame graph scrolls, before and after it was scrolled.
+const PROBE: &str = "<script>setTimeout(()=>{const box=document.querySelector('.tower'),cue=box.parentElement,\
+cues=()=>['above','below'].filter(name=>cue.classList.contains(name)),\
+said=()=>getComputedStyle(cue,'::after').content,result={tab:box.tabIndex,start:cues().join(' '),said:said().replaceAll('\"',''),\
+wide:document.documentElement.scrollWidth>document.documentElement.clientWidth};\
+box.scrollTop=box.scrollHeight;box.dispatchEvent(new Event('scroll'));result.end=cues().join(' ');\
+parent.document.body.dataset.result=JSON.stringify(result)},300)</script>";
+
+/// Regression: on a telephone, which shows no bars, nothing said that the flame graph goes on.
+fn scrolls() {
+    let Some(chromium) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find_map(find) else {
+        return skip("no chromium (apt-get install chromium)");
+    };
+    let line = "$m = 'x' x (32 << 20); \
+                sub f { my $n = shift; return f($n - 1) . 'x' if $n; `sleep 0.1` for 1 .. 4 } f(40)";
+    let page = Command::new(FORKLESS)
+        .args(["diagnose", "--html", "--", "perl", "-e", line])
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    let page = String::from_utf8_lossy(&page.stdout).replace("</body>", &format!("{PROBE}</body>"));
+    let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scrolls");
+    std::fs::create_dir_all(&folder).expect("our own folder");
+    let frame = folder.join("frame.html");
+    let framed =
+        format!("<!doctype html><body><iframe width=390 height=844 srcdoc=\"{escaped}\"></iframe></body>");
+    std::fs::write(&frame, framed).expect("our own file");
+    let output = Command::new("timeout")
+        .arg("300")
+        .arg(chromium)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"])
+        .args(["--disable-background-networking", "--virtual-time-budget=3000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("file://{}", frame.display()))
+        .env("HOME", &folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("chromium runs");
+    std::fs::remove_dir_all(&folder).expect("our own folder");
+    let dom = String::from_utf8_lossy(&output.stdout).replace("&quot;", "\"");
+    let (_, result) = dom.split_once("data-result=\"").unwrap_or_else(|| panic!("{output:?}"));
+    let (result, _) = result.split_once("}\"").expect("its end");
+    let result: Value = serde_json::from_str(&format!("{result}}}")).expect("JSON");
+    assert_eq!(result["wide"], false, "{result}");
+    assert_eq!(result["tab"], 0, "the keyboard gets there: {result}");
+    assert_eq!((&result["start"], &result["end"]), (&"below".into(), &"above".into()), "{result}");
+    assert!(result["said"].as_str().is_some_and(|said| said.contains("scroll for more")), "{result}");
+}
+
+/// A program and its argument have a byte that is no UTF-8.
+fn no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-text");
+    std::fs::create_dir_all(&folder).expect("our own folder");
+    let program = folder.join(std::ffi::OsStr::from_bytes(b"pro\xffgram"));
+    std::fs::copy(find("true").expect("true"), &program).expect("our own file");
+    for form in [
+        &["--json", "--min-share", "0"][..],
+        &["--html", "--min-share", "0"],
+        &["--verbose", "--min-share", "0"],
+        &["--folded"],
+        &["--log"],
+        &["--log", "--json"],
+    ] {
+        let output = Command::new(FORKLESS)
+            .arg("diagnose")
+            .args(form)
+            .args(["--", "sh", "-c"])
+            .arg(r#""$0" 1; "$0" 2; "$0" 3"#)
+            .args([program.as_os_str(), std::ffi::OsStr::from_bytes(b"argu\xffment")])
+            .stdin(Stdio::null())
+            .output()
+            .expect("forkless runs");
+        let said = String::from_utf8(output.stdout).unwrap_or_else(|error| panic!("{form:?}: {error}"));
+        assert!(said.contains("pro\u{fffd}gram"), "{form:?}: {said}");
+        if form[0] == "--json" {
+            let report: Value = serde_json::from_str(&said).expect("JSON");
+            // A command line with such a byte could not be given to a shell.
+            assert!(report["command"].as_str().is_some_and(|line| line.ends_with("...")), "{report}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("our own folder");
 }
 
 /// Where nothing is drawn, a script that starts the load has no other sign.

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+use crate::findings::knows_huge_pages;
 use crate::support::{
     FORKLESS, diagnose, find, functions, known_problem, of_kind, only, skip, trial, wait_for_program,
     wait_until,
@@ -446,6 +447,9 @@ fn first_calls_at_once() {
 fn reused_pages() {
     // On a busy machine the watch takes longer, and the saving is a smaller share of it.
     let (reports, _, _) = diagnose(&["--min-share", "0"], &["reuse", "2", "32"]);
+    if !knows_huge_pages(&reports[0]) {
+        return;
+    }
     let finding = of_kind(&reports[0], "fork_of_small_pages");
     let faults = finding["evidence"]
         .as_array()

@@ -5,6 +5,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+use crate::findings::knows_huge_pages;
 use crate::support::{FORKLESS, diagnose, find, functions, known_problem, of_kind, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -83,6 +84,9 @@ fn spawns() {
 
 fn snapshots() {
     let report = report(&["snapshot", "5", "64"]);
+    if !knows_huge_pages(&report) {
+        return;
+    }
     let finding = of_kind(&report, "fork_of_small_pages");
     assert!(functions(&finding).contains(&"one_snapshot"), "{:?}", functions(&finding));
 }

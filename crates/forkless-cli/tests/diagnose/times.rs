@@ -13,7 +13,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::findings::{LoopDevice, has_huge_pages};
+use crate::findings::{LoopDevice, has_huge_pages, knows_huge_pages};
 use crate::support::{FORKLESS, Truth, alone, assert_near, diagnose, find, known_problem, only, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -150,6 +150,9 @@ fn predicted_spawn() {
 
 fn predicted_huge_pages() {
     let (reports, before, _) = diagnose(&[], &["snapshot", "10", "256"]);
+    if !knows_huge_pages(&reports[0]) {
+        return;
+    }
     // One fork alone. The parent writes while its child lives, which splits huge pages, and the
     // next fork is slower.
     let (_, first, _) = diagnose(&[], &["snapshot-huge", "1", "256"]);

@@ -26,6 +26,16 @@ pub struct LineShare {
 
 impl LineCounts {
     pub(crate) fn add(&mut self, frames: &[Frame], count: u64) {
+        // A line of a wait tells nothing that a creation's own line does not.
+        let waits = |frames: &[Frame]| frames.first().is_some_and(|frame| frame.waits);
+        if waits(frames) {
+            if self.stacks.iter().any(|(known, _)| !waits(known)) {
+                return;
+            }
+        } else if self.stacks.iter().any(|(known, _)| waits(known)) {
+            self.stacks.retain(|(known, _)| !waits(known));
+            self.others = 0;
+        }
         if let Some((_, known)) = self.stacks.iter_mut().find(|(known, _)| known == frames) {
             *known += count;
         } else if self.stacks.len() < MAX_LINES {
@@ -91,6 +101,17 @@ mod tests {
         lines.add(&[frame(Some(8))], 3);
         assert_eq!(lines.most(), [frame(Some(8))]);
         assert_eq!(LineCounts::default().most(), []);
+    }
+
+    #[test]
+    fn a_wait_counts_only_until_a_creations_own_line_is_known() {
+        let frame = |line, waits| Frame { function: Some("f".into()), line, waits, ..Frame::default() };
+        let mut lines = LineCounts::default();
+        lines.add(&[frame(Some(9), true)], 64);
+        assert_eq!(lines.shares()[0].place, "waits at f (code without a file:9)");
+        lines.add(&[frame(Some(7), false)], 1);
+        lines.add(&[frame(Some(9), true)], 64);
+        assert_eq!(lines.stacks(), [(vec![frame(Some(7), false)], 1)]);
     }
 
     #[test]

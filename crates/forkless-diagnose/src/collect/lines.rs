@@ -1,8 +1,14 @@
 //! The user's lines behind creations: what an interpreter's own stack says, read from outside.
 //!
-//! A thread of its own reads them, when the stack of a creation arrives. The caller stands still
-//! only while it waits for its child, and the first look at an interpreter reads a file of up to
-//! 100 MB. What is read counts for the child that the caller waits for, and for no other creation.
+//! A thread of its own reads them, when the stack of a creation arrives. The first look at an
+//! interpreter reads a file of up to 100 MB, and the caller runs on meanwhile. So there are two
+//! ways:
+//!
+//! - At the first creation of a thread, the caller is read while it waits for its child. What is
+//!   read counts for the child that the caller waits for, and for no other creation. The line may
+//!   be that of the wait, and says so ([`Frame::waits`]).
+//! - By then it is known where the thread has its frames. The kernel side copies them at each
+//!   later creation, and what is read is the creation's own line, whatever the caller does next.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,12 +17,12 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use forkless_frames::{Language, Limits, Reader, ThreadCall, own_number};
+use forkless_frames::{Language, Limits, Look, Reader, ThreadCall, own_number};
 
 use super::origins::OriginKey;
 use super::stood::Stood;
 use crate::creation::{Creation, ProgramKey};
-use crate::event::CreatingThread;
+use crate::event::{CreatingThread, ThreadLook};
 use crate::procfs;
 use crate::refusal::{RefusalKey, RefusedCreation};
 use crate::shell::Fate;
@@ -39,6 +45,11 @@ const LOOKS: usize = 60;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// Children whose lines or whose end have not arrived yet.
 const MAX_CHILDREN: usize = 1024;
+/// Threads whose frames the kernel side knows where to find.
+const MAX_LOOKS: usize = 1024;
+
+/// A creation, by its thread and [`Creation::asked`].
+type Asked = (u32, u64);
 
 /// Lines that were read, with their children and callers.
 #[derive(Debug, Default)]
@@ -50,6 +61,13 @@ pub(crate) struct Lines {
     read: HashMap<u32, Read>,
     /// By child that has ended and whose lines may still come.
     ended: HashMap<u32, Ended>,
+    /// Lines as they were at a creation whose child has not ended yet.
+    read_at: HashMap<Asked, Read>,
+    /// The children in `ended` whose lines may come by their creation.
+    child_of: HashMap<Asked, u32>,
+    looks: Vec<ThreadLook>,
+    /// Requests that have not been answered yet.
+    unanswered: usize,
     /// By caller: readings without lines, and why the last of them had none.
     unread: HashMap<u32, Unread>,
 }
@@ -76,6 +94,14 @@ impl Read {
     fn of(frames: Vec<forkless_frames::Frame>, stands_for: u64) -> Self {
         let in_own_loop = frames.iter().any(|frame| waits_in_own_loop(&frame.function, &frame.file));
         Self { frames: of_the_user(frames), in_own_loop, stands_for }
+    }
+
+    /// The same, of which only the wait is known.
+    fn of_wait(mut self) -> Self {
+        if let Some(first) = self.frames.first_mut() {
+            first.waits = true;
+        }
+        self
     }
 }
 
@@ -104,12 +130,35 @@ impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
     pub(super) fn look(&mut self, caller: CreatingThread) {
         if let Some(reading) = self.reading() {
-            reading.ask(Request::Creation(caller));
+            let pid = caller.pid;
+            let has_room = reading.ask(Request::Creation(caller));
+            self.unanswered += usize::from(has_room);
             if self.asked.len() >= MAX_CHILDREN {
                 self.asked.clear();
             }
-            self.asked.insert(caller.pid);
+            self.asked.insert(pid);
         }
+    }
+
+    /// Has it found where a process's threads have their frames, before their first creation. Never
+    /// waits.
+    pub(super) fn prepare(&mut self, pid: u32) {
+        if let Some(reading) = self.reading() {
+            let has_room = reading.ask(Request::Looks { pid });
+            self.unanswered += usize::from(has_room);
+        }
+    }
+
+    /// How soon answers are to be taken in again, at the latest: the sooner the kernel side knows
+    /// where a thread has its frames, the fewer of its creations are read by their wait.
+    pub(super) fn look_again(&self) -> Option<Duration> {
+        const SOON: Duration = Duration::from_millis(5);
+        (self.unanswered > 0).then_some(SOON)
+    }
+
+    /// Where threads have their frames, by what was found since the last call.
+    pub(super) fn take_looks(&mut self) -> Vec<ThreadLook> {
+        std::mem::take(&mut self.looks)
     }
 
     /// Has the lines of a refused creation read, at once. Never waits.
@@ -119,7 +168,8 @@ impl Lines {
             && !refused.key.is_thread
             && let Some(reading) = self.reading()
         {
-            reading.ask(Request::Refusal { key: refused.key, thread: refused.thread });
+            let has_room = reading.ask(Request::Refusal { key: refused.key, thread: refused.thread });
+            self.unanswered += usize::from(has_room);
         }
     }
 
@@ -140,11 +190,17 @@ impl Lines {
             stood: Stood::of(creation),
         };
         let mut placed = self.take_answers();
-        if let Some(read) = self.read.remove(&creation.child) {
+        let asked = (creation.caller_thread, creation.asked);
+        let by_wait = self.read.remove(&creation.child);
+        if let Some(read) = self.read_at.remove(&asked).or(by_wait) {
             placed.push((Whose::Creation(ended()), read));
         } else if self.asked.contains(&creation.caller) {
             make_room(&mut self.ended);
             self.ended.insert(creation.child, ended());
+            if creation.asked != 0 {
+                make_room(&mut self.child_of);
+                self.child_of.insert(asked, creation.child);
+            }
         }
         placed
     }
@@ -161,6 +217,18 @@ impl Lines {
                         self.read.insert(child, read);
                     }
                 },
+                Answer::ReadAt { asked, read } => {
+                    let ended = self.child_of.remove(&asked).and_then(|child| self.ended.remove(&child));
+                    match ended {
+                        Some(ended) => placed.push((Whose::Creation(ended), read)),
+                        None => {
+                            make_room(&mut self.read_at);
+                            self.read_at.insert(asked, read);
+                        }
+                    }
+                }
+                Answer::Look(look) => self.looks.push(look),
+                Answer::Done => self.unanswered = self.unanswered.saturating_sub(1),
                 Answer::Refused { key, read } => placed.push((Whose::Refusal(key), read)),
                 Answer::Unread { caller, language, why } => {
                     make_room(&mut self.unread);
@@ -178,17 +246,24 @@ impl Lines {
     }
 }
 
-fn make_room<T>(children: &mut HashMap<u32, T>) {
+fn make_room<K, T>(children: &mut HashMap<K, T>) {
     if children.len() >= MAX_CHILDREN {
         children.clear();
     }
 }
 
 /// Whose lines are to be read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Request {
     Creation(CreatingThread),
-    Refusal { key: RefusalKey, thread: u32 },
+    Refusal {
+        key: RefusalKey,
+        thread: u32,
+    },
+    /// Of no creation: where the threads of a process have their frames.
+    Looks {
+        pid: u32,
+    },
 }
 
 /// The thread that reads.
@@ -200,9 +275,26 @@ struct Reading {
 }
 
 enum Answer {
-    Read { child: u32, read: Read },
-    Refused { key: RefusalKey, read: Read },
-    Unread { caller: u32, language: Language, why: String },
+    Read {
+        child: u32,
+        read: Read,
+    },
+    ReadAt {
+        asked: Asked,
+        read: Read,
+    },
+    Look(ThreadLook),
+    /// All answers to a request were sent.
+    Done,
+    Refused {
+        key: RefusalKey,
+        read: Read,
+    },
+    Unread {
+        caller: u32,
+        language: Language,
+        why: String,
+    },
 }
 
 impl Reading {
@@ -215,11 +307,9 @@ impl Reading {
         Some(Self { to_read: Some(to_read), answers, thread: Some(thread.ok()?) })
     }
 
-    fn ask(&self, request: Request) {
-        if let Some(to_read) = &self.to_read {
-            // A full queue: the next creation is read instead.
-            let _ = to_read.try_send(request);
-        }
+    /// Returns whether the queue had room. Otherwise the next creation is read instead.
+    fn ask(&self, request: Request) -> bool {
+        self.to_read.as_ref().is_some_and(|to_read| to_read.try_send(request).is_ok())
     }
 }
 
@@ -236,21 +326,28 @@ impl Drop for Reading {
 fn read_all(requests: &Receiver<Request>, answers: &Sender<Answer>) {
     let mut readers = Readers::default();
     for request in requests {
-        if let Some(answer) = readers.read(request)
-            && answers.send(answer).is_err()
-        {
-            return;
-        }
+        // Who does not listen any more drops the requests, too.
+        readers.read(request, answers);
+        let _ = answers.send(Answer::Done);
     }
 }
 
 /// A process and the program in it: an exec replaces the program.
 type Program = (u32, u64, u64, u64);
 
-/// A reader for each program that was seen; `None` for one without an interpreter.
+/// A program that was looked at.
+struct Known {
+    /// `None` for one without an interpreter.
+    reader: Option<Reader>,
+    looked: Instant,
+}
+
+/// A reader for each program that was seen.
 #[derive(Default)]
 struct Readers {
-    known: HashMap<Program, Option<Reader>>,
+    known: HashMap<Program, Known>,
+    /// By program and thread.
+    looks: HashMap<(Program, u32), Option<Look>>,
     budget: Budget,
 }
 
@@ -262,34 +359,83 @@ struct Budget {
 }
 
 impl Readers {
-    fn read(&mut self, request: Request) -> Option<Answer> {
-        let caller = match request {
+    fn read(&mut self, request: Request, answers: &Sender<Answer>) {
+        let pid = match &request {
             Request::Creation(caller) => caller.pid,
             Request::Refusal { key, .. } => key.place.pid,
+            Request::Looks { pid } => *pid,
         };
-        let reader = reader_of(&mut self.known, caller)?;
+        let Some(program) = program(pid) else { return };
+        let Some(reader) = reader_of(&mut self.known, program) else { return };
         // Programs without an interpreter are asked for as well, and have no part in it.
         if !self.budget.has_room() {
-            return None;
+            return;
         }
-        let answer = match request {
-            Request::Creation(CreatingThread { stack_pointer, stands_for, .. }) => {
-                read(reader, caller, stack_pointer)
-                    .map(|(child, frames)| Answer::Read { child, read: Read::of(frames, stands_for) })
+        let answer = |answer| drop(answers.send(answer));
+        let read = match request {
+            Request::Creation(caller) => {
+                let key = (program, caller.thread);
+                if let Some(read) = read_copied(reader, self.looks.get(&key).copied().flatten(), &caller) {
+                    return answer(Answer::ReadAt { asked: (caller.thread, caller.asked), read });
+                }
+                // First of all: the thread's next creation may be near, and a caller that does not
+                // wait is looked at for long.
+                let look = find_look(&mut self.looks, reader, key, Some(caller.stack_pointer));
+                look.map(Answer::Look).into_iter().for_each(answer);
+                read(reader, &caller).map(|(child, read)| Answer::Read { child, read })
             }
-            Request::Refusal { key, thread } => read_while_it_waits(reader, caller, thread)
+            Request::Refusal { key, thread } => read_while_it_waits(reader, pid, thread)
                 .map(|frames| Answer::Refused { key, read: Read::of(frames, 1) }),
+            Request::Looks { .. } => {
+                let find = |tid| find_look(&mut self.looks, reader, (program, tid), None);
+                return threads(pid).filter_map(find).map(Answer::Look).for_each(answer);
+            }
         };
-        Some(answer.unwrap_or_else(|why| Answer::Unread { caller, language: reader.language(), why }))
+        answer(read.unwrap_or_else(|why| Answer::Unread { caller: pid, language: reader.language(), why }));
     }
 }
 
-fn reader_of(known: &mut HashMap<Program, Option<Reader>>, caller: u32) -> Option<&Reader> {
-    let program = program(caller)?;
+/// Where a thread has its frames, if that was not known before.
+fn find_look(
+    looks: &mut HashMap<(Program, u32), Option<Look>>,
+    reader: &Reader,
+    (program, thread): (Program, u32),
+    stack_pointer: Option<u64>,
+) -> Option<ThreadLook> {
+    if thread == 0 || looks.contains_key(&(program, thread)) {
+        return None;
+    }
+    // After an error the next creation has another try.
+    let look = reader.look(thread, stack_pointer).ok()?;
+    let image = procfs::arguments_at(program.0)?;
+    if looks.len() >= MAX_LOOKS {
+        looks.clear();
+    }
+    looks.insert((program, thread), look);
+    Some(ThreadLook { thread, image, look: look? })
+}
+
+/// The lines at a creation, if its frames were copied.
+fn read_copied(reader: &Reader, look: Option<Look>, caller: &CreatingThread) -> Option<Read> {
+    let frames = reader.frames_at(caller.thread, &look?, caller.moment.as_ref()?).ok()?;
+    Some(Read::of(frames, caller.stands_for))
+}
+
+fn reader_of(known: &mut HashMap<Program, Known>, program: Program) -> Option<&Reader> {
+    /// A program that has just begun has not loaded its interpreter's library yet.
+    const AGAIN: Duration = Duration::from_millis(500);
     if known.len() >= MAX_READERS && !known.contains_key(&program) {
         known.clear();
     }
-    known.entry(program).or_insert_with(|| Some(Reader::new(caller)?.with_limits(LIMITS))).as_ref()
+    let look = || Known {
+        reader: Reader::new(program.0).map(|reader| reader.with_limits(LIMITS)),
+        looked: Instant::now(),
+    };
+    let known = known.entry(program).or_insert_with(look);
+    if known.reader.is_none() && known.looked.elapsed() >= AGAIN {
+        *known = look();
+    }
+    known.reader.as_ref()
 }
 
 impl Budget {
@@ -305,17 +451,52 @@ impl Budget {
 
 const GONE_ON: &str = "the program had gone on";
 
-/// The child that a caller waits for, and the caller's frames.
-fn read(
-    reader: &Reader,
-    caller: u32,
-    stack_pointer: u64,
-) -> Result<(u32, Vec<forkless_frames::Frame>), String> {
-    let (tid, wait) = Wait::soon(caller, stack_pointer).ok_or(GONE_ON)?;
+/// The child that a caller waits for, and the caller's lines.
+fn read(reader: &Reader, caller: &CreatingThread) -> Result<(u32, Read), String> {
+    let pid = caller.pid;
+    let (tid, wait) = Wait::soon(pid, caller.stack_pointer).ok_or(GONE_ON)?;
     let frames = reader.frames(tid).map_err(|why| why.to_string())?;
+    let within = reader.within(tid);
     // Looked at last: what was read before is from this wait.
-    let is_it = wait.is_for_its_child(&frames) && Wait::now(caller, tid).is_some_and(|now| now == wait);
-    if is_it { Ok((wait.child, frames)) } else { Err(GONE_ON.to_owned()) }
+    if !wait.is_for_its_child(&frames) || Wait::now(pid, tid).is_none_or(|now| now != wait) {
+        return Err(GONE_ON.to_owned());
+    }
+    let creates = is_of_creation(reader.language(), &frames, within.as_deref());
+    let read = Read::of(frames, caller.stands_for);
+    Ok((wait.child, if creates { read } else { read.of_wait() }))
+}
+
+/// Whether a thread that waits is still in the call that has created what it waits for.
+fn is_of_creation(language: Language, frames: &[forkless_frames::Frame], within: Option<&str>) -> bool {
+    /// Of Python's subprocess; its other functions wait for a program that was started before.
+    const OF_SUBPROCESS: &[&str] = &[
+        "__init__",
+        "_execute_child",
+        "run",
+        "call",
+        "check_call",
+        "check_output",
+        "getoutput",
+        "getstatusoutput",
+    ];
+    /// PHP's functions, and Perl's operations.
+    const OWN: &[&str] =
+        &["exec", "shell_exec", "system", "passthru", "proc_open", "popen", "mail", "backtick", "open"];
+    match language {
+        // A command's line is that of its wait, too.
+        Language::Bash | Language::Dash => true,
+        // Its other functions do not wait.
+        Language::JavaScript => true,
+        Language::Python => frames
+            .iter()
+            .take_while(|frame| is_library(&frame.file))
+            .any(|frame| starts_children(&frame.file) && OF_SUBPROCESS.contains(&name_of(frame))),
+        _ => within.is_some_and(|within| OWN.contains(&within)),
+    }
+}
+
+fn name_of(frame: &forkless_frames::Frame) -> &str {
+    frame.function.rsplit('.').next().unwrap_or_default()
 }
 
 /// The frames of a thread whose creation was refused, while its interpreter waits to try again.
@@ -350,11 +531,15 @@ fn program(pid: u32) -> Option<Program> {
     Some((pid, procfs::start_ticks(pid)?, executable.dev(), executable.ino()))
 }
 
+/// The first threads of a process.
+fn threads(pid: u32) -> impl Iterator<Item = u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().take(MAX_THREADS);
+    tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+}
+
 /// The thread whose stack the creation was on.
 fn thread_of(pid: u32, stack_pointer: u64) -> Option<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.take(MAX_THREADS);
-    let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
-    let distances = tids.filter_map(|tid| {
+    let distances = threads(pid).filter_map(|tid| {
         let pointer = call_of(pid, tid)?.stack_pointer;
         Some((pointer.abs_diff(stack_pointer), tid))
     });

@@ -50,7 +50,7 @@ use self::walk::Walk;
 use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::estimate::Times;
-use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, Totals};
+use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, ThreadLook, Totals};
 use crate::procfs;
 use crate::reach::speculated_from;
 use crate::ring::{
@@ -227,6 +227,20 @@ impl Collected {
         self.moments = Moments::new();
     }
 
+    /// Has the threads of processes looked at, so that the lines of their first creations are
+    /// known.
+    /// Returns where the threads have their frames, as far as this is found within the time.
+    pub(crate) fn prepare(&mut self, pids: &[u32], at_most: Duration) -> Vec<ThreadLook> {
+        let begin = Instant::now();
+        pids.iter().for_each(|pid| self.lines.prepare(*pid));
+        let mut looks = self.take_looks();
+        while self.lines.look_again().is_some() && begin.elapsed() < at_most {
+            std::thread::sleep(Duration::from_millis(1));
+            looks.extend(self.take_looks());
+        }
+        looks
+    }
+
     /// Takes one event in. Returns whether it is a fork of so much memory that its write-protect
     /// faults should be counted.
     pub(crate) fn event(&mut self, event: Event) -> bool {
@@ -240,7 +254,7 @@ impl Collected {
                 false
             }
             Event::Caller(caller) => {
-                self.lines.look(caller);
+                self.lines.look(*caller);
                 false
             }
             Event::Program(seen) => {
@@ -290,9 +304,16 @@ impl Collected {
         std::mem::take(&mut self.returns)
     }
 
+    /// Where threads have their frames, by what was found since the last call.
+    pub(crate) fn take_looks(&mut self) -> Vec<ThreadLook> {
+        let placed = self.lines.take_answers();
+        self.place_lines(placed);
+        self.lines.take_looks()
+    }
+
     /// How soon names are to be taken back again, at the latest.
     pub(crate) fn look_again(&self) -> Option<Duration> {
-        self.loops.look_again()
+        [self.loops.look_again(), self.lines.look_again()].into_iter().flatten().min()
     }
 
     /// Takes back the stacks that already have names. Never waits.

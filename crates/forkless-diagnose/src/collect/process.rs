@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::forecast::Mergeable;
+use crate::mappings::{Mapping, page_kinds};
 use crate::procfs::{self, PageKinds};
 
 /// Page kinds (first and last seen) and settings of a process that forks much memory. They are read
@@ -10,19 +12,24 @@ use crate::procfs::{self, PageKinds};
 pub(crate) struct PageHistory {
     pub(crate) first: PageKinds,
     pub(crate) last: PageKinds,
+    /// `None` where it is not known.
+    pub(crate) mergeable: Option<Mergeable>,
     /// It has turned transparent huge pages off for itself.
     pub(crate) refuses_huge: bool,
     asked: Instant,
 }
 
-/// Least time between two readings: smaps_rollup walks the page tables under the target's lock.
+/// Least time between two readings: smaps and smaps_rollup walk the page tables under the target's
+/// lock.
 const EVERY: Duration = Duration::from_secs(5);
 
 impl PageHistory {
     /// A first look; `None` if the process is gone or not to be read.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        let kinds = procfs::page_kinds(pid)?;
+        let mappings = Mapping::of(pid).ok().filter(|mappings| !mappings.is_empty())?;
+        let kinds = page_kinds(&mappings);
         Some(Self {
+            mergeable: Mergeable::of(pid, &mappings),
             first: kinds,
             last: kinds,
             refuses_huge: procfs::refuses_huge_pages(pid),
@@ -38,6 +45,11 @@ impl PageHistory {
         self.asked = Instant::now();
         if let Some(kinds) = procfs::page_kinds(pid) {
             self.last = kinds;
+        }
+        if self.mergeable.is_some_and(|mergeable| mergeable.is_outgrown(self.last.anon))
+            && let Ok(mappings) = Mapping::of(pid)
+        {
+            self.mergeable = Mergeable::of(pid, &mappings);
         }
     }
 }

@@ -265,6 +265,7 @@ mod tests {
             build_id: None,
             file: None,
             line: None,
+            waits: false,
             no_line: None,
         };
         frames.iter().map(frame).collect()

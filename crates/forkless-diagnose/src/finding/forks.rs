@@ -661,11 +661,11 @@ fn worker_evidence(
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
     list.extend(merged.lines_evidence(context));
     list.extend(merged.unplaced_evidence());
-    let refuses = merged
-        .programs
-        .iter()
-        .any(|program| context.collected.pages.get(program).is_some_and(|p| p.refuses_huge));
-    if refuses {
+    let looked_at = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
+    if looked_at.is_none_or(|history| history.mergeable.is_none()) {
+        list.push(evidence("memory that cannot be in huge pages", "not looked at: none is assumed"));
+    }
+    if looked_at.is_some_and(|history| history.refuses_huge) {
         list.push(evidence(
             "the program has turned transparent huge pages off for itself",
             "prctl(PR_SET_THP_DISABLE); its own setting decides (redis: disable-thp no)",
@@ -681,11 +681,18 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let pages = copied(context, merged);
     let cost = call_cost(context, merged, &pages);
     let Call { each: call, sum_ns: caller_ns, .. } = cost;
-    // With the remedy, the same memory is in huge pages.
-    let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
+    // No huge page could be had for a try.
+    model.fork_per_huge_page?;
+    let history = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let mergeable = history.and_then(|history| history.mergeable);
+    // With the remedy, the memory that can be merged is in huge pages.
+    let with_huge_pages = match mergeable {
+        Some(mergeable) => mergeable.fork(group.anon.mean, model)?,
+        None => model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64),
+    };
     let mut saving_each = call.minus(with_huge_pages).at_least_zero();
-    if model.fork_per_huge_page.is_none() {
-        // No huge page could be had: perhaps nothing is saved.
+    if mergeable.is_none() {
+        // Perhaps nothing of its memory can be merged.
         saving_each.low = 0.0;
     }
     if saving_each.mid <= 0.0
@@ -701,6 +708,10 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
     // What a watched command left behind is repaired by running the command again.
     let (remedy, obstacle) = match (living(&merged.programs), &merged.process.exe) {
+        // Nobody else can turn them on again.
+        _ if history.is_some_and(|history| history.refuses_huge) => {
+            (Remedy::Change, Some(Obstacle::RefusesHugePages))
+        }
         (Some(pid), _) if context.command.is_none() => (Remedy::Repair { pid }, None),
         (_, Some(exe)) => context.run(Treatment::UseHugePages, &merged.programs, Some(exe)),
         (_, None) => (Remedy::Change, None),

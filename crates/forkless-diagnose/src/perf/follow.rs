@@ -304,7 +304,14 @@ impl Follow {
         if stack.ip != 0 && !stack.top.is_empty() {
             let UserStack { fp, lr, sp, top, .. } = stack;
             // First of all: the caller does not wait long.
-            sink(Event::Caller(CreatingThread { pid: caller, stack_pointer: sp, stands_for: 1 }));
+            sink(Event::Caller(Box::new(CreatingThread {
+                pid: caller,
+                thread: 0,
+                stack_pointer: sp,
+                asked: 0,
+                moment: None,
+                stands_for: 1,
+            })));
             sink(Event::Stack(StackTop { place, class: CLASS_CREATION, pages: 0, sp, fp, lr, top }));
         }
         place

@@ -51,6 +51,10 @@ pub struct Frame {
     /// The line in the source file, or in the script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// Only this is known: the script waits here for what it has started. It started it before, on
+    /// this line or on another one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
     /// Why code of the program has no line.
     #[serde(skip)]
     pub(crate) no_line: Option<NoLine>,
@@ -179,6 +183,9 @@ impl std::fmt::Display for Frame {
             "" => "code without a file",
             module => module,
         };
+        if self.waits {
+            f.write_str("waits at ")?;
+        }
         match &self.function {
             Some(function) if let Some(line) = self.line => write!(f, "{function} ({module}:{line})"),
             Some(function) => write!(f, "{function} ({module})"),
@@ -247,6 +254,15 @@ struct Placed {
     file: Option<Arc<MappedFile>>,
     /// The process's addresses minus the file's.
     bias: u64,
+}
+
+impl Placed {
+    /// Where the function that holds an address begins, by the symbols.
+    fn function_at(&self, address: u64) -> Option<u64> {
+        let module = self.file.as_ref()?.module()?;
+        let (_, offset) = module.symbols.find(address.wrapping_sub(self.bias))?;
+        Some(address.wrapping_sub(offset))
+    }
 }
 
 impl std::fmt::Debug for Tables {
@@ -389,17 +405,72 @@ impl Sighting {
         let Self { stack, process } = self;
         let mut tables = process.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = tables.get_or_insert_with(|| Tables::of(process, |_| true));
+        let mut addresses = self.unwound(tables, registers(stack), stack.place.ip);
+        let (mut ip, mut sp) = (stack.place.ip, stack.sp);
+        // musl is built without tables, and so may be the program.
+        for _ in 0..MOST_WITHOUT_TABLES {
+            if addresses.len() >= MAX_FRAMES || addresses.last().is_none_or(|last| ip.abs_diff(*last) > 1) {
+                break;
+            }
+            let Some((caller, above)) = self.caller_by_its_call(tables, ip, sp) else { break };
+            (ip, sp) = (caller, above);
+            let more = self.unwound(tables, registers_at(stack, ip, sp), ip);
+            // Of a return address the call before it is the frame's.
+            addresses.push(ip - 1);
+            addresses.extend(more.into_iter().skip(1));
+        }
+        addresses.truncate(MAX_FRAMES);
+        addresses.into_iter().flat_map(|address| tables.name(address)).collect()
+    }
+
+    /// The addresses of the frames from `ip` on, as far as the tables tell.
+    fn unwound(&self, tables: &mut Tables, registers: UnwindRegsNative, ip: u64) -> Vec<u64> {
         let mut read = |address: u64| self.word_at(address);
         let mut addresses = Vec::new();
-        let mut frames =
-            tables.unwinder.iter_frames(stack.place.ip, registers(stack), &mut tables.cache, &mut read);
+        let mut frames = tables.unwinder.iter_frames(ip, registers, &mut tables.cache, &mut read);
         while let Ok(Some(frame)) = frames.next() {
             addresses.push(frame.address_for_lookup());
             if addresses.len() == MAX_FRAMES {
                 break;
             }
         }
-        addresses.into_iter().flat_map(|address| tables.name(address)).collect()
+        // Where there are no tables, the unwinder guesses. A guess that is no code is wrong.
+        if tables.compiled.is_none()
+            && let Some(wrong) = addresses.iter().position(|address| tables.placed_at(*address).is_none())
+        {
+            addresses.truncate(wrong);
+        }
+        addresses
+    }
+
+    /// The caller of code without tables: a word on the stack that follows a call which may lead
+    /// to that code. Of several it is the one whose call leads nearest to the code, since no
+    /// function begins between; of these the first. Returns the address, and that of the stack
+    /// above.
+    fn caller_by_its_call(&self, tables: &Tables, ip: u64, sp: u64) -> Option<(u64, u64)> {
+        /// Words of the stack that are looked at: larger frames are rare in a C library.
+        const WORDS: u64 = 256;
+        let callee = tables.placed_at(ip)?;
+        let begin = callee.function_at(ip);
+        let found = (0..WORDS).map(|word| sp.wrapping_add(8 * word)).filter_map(|at| {
+            let word = self.word_at(at).ok()?;
+            let caller = tables.placed_at(word)?;
+            let module = caller.file.as_ref()?.module()?;
+            let call = call_before(module.code_before(word.wrapping_sub(caller.bias)))?;
+            let leads_to = match call {
+                // Through a table of the linker's.
+                _ if !std::ptr::eq(caller, callee) => 1,
+                Call::ByPointer => 0,
+                Call::To(distance) => Some(word.wrapping_add_signed(distance)).filter(|&target| {
+                    let is_near = target <= ip && ip - target < LARGEST_FUNCTION;
+                    begin.map_or(is_near, |begin| begin == target)
+                })?,
+            };
+            Some((leads_to, word, at.wrapping_add(8)))
+        });
+        // The first of the greatest.
+        let nearest = found.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        nearest.map(|(_, word, above)| (word, above))
     }
 
     fn word_at(&self, address: u64) -> Result<u64, ()> {
@@ -445,9 +516,51 @@ impl Sighting {
     }
 }
 
+/// Frames that are found without tables, at most.
+const MOST_WITHOUT_TABLES: usize = 8;
+/// Functions of musl's that create processes are shorter, in bytes.
+const LARGEST_FUNCTION: u64 = 512;
+
+/// A call instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// To code at this distance from the return address.
+    To(i64),
+    /// By a register or by memory.
+    ByPointer,
+}
+
+/// The call that ends where the code does.
+#[cfg(target_arch = "x86_64")]
+fn call_before(code: &[u8]) -> Option<Call> {
+    if let [.., 0xe8, a, b, c, d] = *code {
+        return Some(Call::To(i64::from(i32::from_le_bytes([a, b, c, d]))));
+    }
+    // 0xff /2: call of memory relative to the instruction, of a register, of memory by a register.
+    let by_pointer =
+        matches!(*code, [.., 0xff, 0x15, _, _, _, _] | [.., 0xff, 0xd0..=0xd7] | [.., 0xff, 0x50..=0x57, _]);
+    by_pointer.then_some(Call::ByPointer)
+}
+
+/// Elsewhere the return address is in a register, and the frame pointer is used.
+#[cfg(not(target_arch = "x86_64"))]
+fn call_before(_: &[u8]) -> Option<Call> {
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers_at(stack: &StackTop, ip: u64, sp: u64) -> UnwindRegsNative {
+    UnwindRegsNative::new(ip, sp, stack.fp)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers_at(stack: &StackTop, _: u64, _: u64) -> UnwindRegsNative {
+    registers(stack)
+}
+
 #[cfg(target_arch = "x86_64")]
 fn registers(stack: &StackTop) -> UnwindRegsNative {
-    UnwindRegsNative::new(stack.place.ip, stack.sp, stack.fp)
+    registers_at(stack, stack.place.ip, stack.sp)
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -476,9 +589,13 @@ impl Tables {
         tables
     }
 
+    fn placed_at(&self, address: u64) -> Option<&Placed> {
+        self.placed.iter().find(|placed| placed.range.contains(&address))
+    }
+
     /// The function at an address, behind those that are inlined into it there.
     fn name(&self, address: u64) -> Vec<Frame> {
-        let placed = self.placed.iter().find(|placed| placed.range.contains(&address));
+        let placed = self.placed_at(address);
         // A run-time compiler's memory grows, and the mappings of its first stack are kept.
         if placed.is_none_or(|placed| placed.file.is_none())
             && let Some(compiled) = &self.compiled
@@ -528,6 +645,18 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     use super::*;
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_return_address_follows_a_call() {
+        assert_eq!(call_before(&[0x90, 0xe8, 0xfe, 0xff, 0xff, 0xff]), Some(Call::To(-2)));
+        assert_eq!(call_before(&[0xff, 0x15, 1, 2, 3, 4]), Some(Call::ByPointer));
+        assert_eq!(call_before(&[0x41, 0xff, 0xd4]), Some(Call::ByPointer));
+        assert_eq!(call_before(&[0xff, 0x53, 0x18]), Some(Call::ByPointer));
+        for other in [&[0x0f, 0x05][..], &[0xe8, 0, 0, 0], &[]] {
+            assert_eq!(call_before(other), None);
+        }
+    }
 
     #[inline(never)]
     fn a_place_of_our_own() -> u64 {

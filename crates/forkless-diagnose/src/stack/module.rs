@@ -187,6 +187,13 @@ impl ModuleFile {
         self.segments.iter().find_map(|segment| segment.address_of(offset))
     }
 
+    /// The code before an address of the file's.
+    pub(super) fn code_before(&self, address: u64) -> &[u8] {
+        let Some((range, bytes)) = &self.text else { return &[] };
+        let end = address.checked_sub(range.start).and_then(|end| usize::try_from(end).ok());
+        end.and_then(|end| bytes.get(..end)).unwrap_or_default()
+    }
+
     /// The module for the unwinder, at this mapping.
     pub(super) fn unwind_module(&self, map: &MapsLine, bias: u64) -> Module<Arc<[u8]>> {
         let range = |part: &Option<(Range<u64>, Arc<[u8]>)>| part.as_ref().map(|(range, _)| range.clone());

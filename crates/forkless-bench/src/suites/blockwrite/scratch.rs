@@ -37,7 +37,7 @@ impl Scratch {
         let private = private.map_err(|error| match directory {
             // Of the caller's choice, and so is the remedy.
             Some(_) => Error::Spec(format!("{error}: name another directory")),
-            None => Error::Missing(format!("{error}; name another directory (--directory)")),
+            None => Error::Missing(format!("{error}; name another directory for the file")),
         })?;
         let made = (|| {
             room(private.path(), size, &base)?;

@@ -137,6 +137,7 @@ impl Finding {
     /// The place without its line: a change of the program moves lines.
     fn function(&self) -> Option<&str> {
         let place = self.place.as_deref()?;
+        let place = place.strip_prefix("waits at ").unwrap_or(place);
         let (front, line) = place.rsplit_once(':').unwrap_or((place, ""));
         let is_line = line.strip_suffix(')').is_some_and(|line| line.parse::<u32>().is_ok());
         Some(if is_line { front } else { place })

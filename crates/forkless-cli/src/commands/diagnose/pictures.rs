@@ -66,7 +66,7 @@ fn timeline(report: &DiagnosisReport) -> Markup {
             script #creations type="application/json" { (PreEscaped(data(report))) }
             details {
                 summary { "The costliest creations" }
-                div.scroll {
+                div.cue { div.scroll role="region" tabindex="0" aria-label="The costliest creations" {
                     table {
                         tr { th { "after" } th { "program" } th { "what" } th { "cost" } }
                         @for one in costliest {
@@ -78,7 +78,7 @@ fn timeline(report: &DiagnosisReport) -> Markup {
                             }
                         }
                     }
-                }
+                } }
             }
         }
     }
@@ -234,11 +234,11 @@ fn flame(report: &DiagnosisReport) -> Markup {
                 button #unzoom type="button" { "All" }
             }
             p #found.told.needs-script aria-live="polite" { "Click a box to enlarge it. Keys: arrows, Enter, Escape." }
-            div.tower {
+            div.cue { div.tower role="region" tabindex="0" aria-label="Flame graph, all of its height" {
                 div #flame.flame role="group" aria-label="Flame graph" style=(format!("height:{}px", depth * BOX)) {
                     @for (index, placed) in boxes.iter().enumerate() { (flame_box(index, placed, whole)) }
                 }
-            }
+            } }
             p.weak {
                 "From the program at the top, over the lines of your code where they are known, to what was started. "
                 "Widths are cost. "

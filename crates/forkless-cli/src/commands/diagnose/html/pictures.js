@@ -227,5 +227,24 @@ function flame() {
   });
 }
 
+// Telephones show no bars of what scrolls. What does not scroll is no stop of the Tab key.
+function cues() {
+  document.querySelectorAll('.cue').forEach(cue => {
+    const box = cue.firstElementChild;
+    const look = () => {
+      const down = box.scrollHeight - box.clientHeight, right = box.scrollWidth - box.clientWidth;
+      cue.classList.toggle('above', box.scrollTop > 1);
+      cue.classList.toggle('below', box.scrollTop < down - 1);
+      cue.classList.toggle('left', box.scrollLeft > 1);
+      cue.classList.toggle('right', box.scrollLeft < right - 1);
+      box.tabIndex = down > 1 || right > 1 ? 0 : -1;
+    };
+    box.addEventListener('scroll', look, { passive: true });
+    new ResizeObserver(look).observe(box);
+    look();
+  });
+}
+
 timeline();
 flame();
+cues();
