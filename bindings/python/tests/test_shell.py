@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import errno
 import os
 import pathlib
 import signal
@@ -375,6 +376,23 @@ def test_system_where_no_process_can_be_made_returns_the_standard_status() -> No
         # musl's own is -1.
         assert ours == theirs and theirs in ("32512", "-1")
     assert len(out.splitlines()) == 2
+
+
+def test_a_line_that_no_shell_can_be_given_is_an_error() -> None:
+    """Regression: a line of 131,072 bytes ran directly, and its shell could not be executed."""
+    for length, is_direct in (131_071, True), (131_072, False):
+        line = "cat /dev/null".ljust(length)
+        assert _shell.system(line) == os.system(line) == (0 if is_direct else 127 << 8)
+        outcomes = []
+        for module in subprocess, standard:
+            try:
+                child = module.Popen(line, shell=True)
+            except OSError as error:
+                outcomes.append(error.errno)
+            else:
+                outcomes.append(child.wait())
+                assert module is standard or (child._line is not None) == is_direct
+        assert outcomes == [0 if is_direct else errno.E2BIG] * 2
 
 
 def test_system_puts_the_signals_back() -> None:

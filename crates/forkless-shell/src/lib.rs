@@ -85,8 +85,10 @@ pub use script::{
 };
 pub use traits::{ShellKind, ShellTraits};
 
-/// Lengths and offsets are stored in 32 bits.
-const MAX_LINE: usize = 1 << 30;
+/// One argument of a program has at most 131,071 bytes (fs/exec.c, `copy_strings`; `MAX_ARG_STRLEN`
+/// counts the NUL; a kernel with larger pages allows more). A shell cannot be given a longer line:
+/// whoever tries has to get its error.
+const MAX_LINE: usize = (1 << 17) - 1;
 
 /// Finds out the actions of `/bin/sh -c line` in `environment`, for a `/bin/sh` that is `shell`.
 ///

@@ -25,7 +25,7 @@ impl Span {
 pub enum Reason {
     /// The caller's buffer cannot hold the result.
     BufferTooSmall,
-    /// The line is longer than 2^31 bytes.
+    /// The line is longer than an argument of a shell may be: 131,071 bytes.
     LineTooLong,
     /// The line holds a NUL byte, which no C string can.
     Nul,

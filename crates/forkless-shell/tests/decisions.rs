@@ -409,6 +409,19 @@ fn every_buffer_size_gives_the_same_script_or_none() {
 }
 
 #[test]
+fn a_line_that_no_shell_can_be_given_is_left_to_it() {
+    const LONGEST: usize = 131_071;
+    let mut buf = vec![0; 8 * LONGEST];
+    for shell in [ShellTraits::DASH, ShellTraits::BASH, ShellTraits::BUSYBOX] {
+        for (len, decision) in [(LONGEST, Ok(())), (LONGEST + 1, Err(Reason::LineTooLong))] {
+            let line = format!("cat /dev/null{}", " ".repeat(len - "cat /dev/null".len()));
+            let decided = analyze(line.as_bytes(), &ENVIRONMENT, &shell, &mut buf).map(drop);
+            assert_eq!(decided.map_err(|rejection| rejection.reason), decision, "{len} bytes");
+        }
+    }
+}
+
+#[test]
 fn spans_name_the_offending_bytes_and_the_rest_of_the_line() {
     let mut buf = [0; 1024];
     let line = b"ls -l | wc 'x' >f && ! cat a; sort";

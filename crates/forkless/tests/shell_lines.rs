@@ -88,6 +88,17 @@ fn a_started_line_says_whether_there_is_a_shell() {
     }
 }
 
+/// Regression: a line that no program takes as an argument ran, and its shell could not have.
+#[test]
+fn a_line_that_no_shell_can_be_given_is_an_error_of_the_start() {
+    let of_length = |len: usize| format!("cat /dev/null{}", " ".repeat(len - "cat /dev/null".len()));
+    let mut child = shell(of_length(131_071)).spawn().unwrap();
+    assert!(child.is_direct());
+    assert!(child.wait().unwrap().success());
+    let error = shell(of_length(131_072)).spawn().map(drop).unwrap_err();
+    assert_eq!((error.step(), error.raw_os_error()), (forkless::Step::Exec, Some(libc::E2BIG)));
+}
+
 /// Everything a run shows.
 #[derive(Debug, PartialEq)]
 struct Seen {
