@@ -230,6 +230,38 @@ def test_signals_reach_the_child() -> None:
     assert run(main) == [-15, -9, -10]
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_signals_go_by_number_where_a_filter_refuses_the_pidfd(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, sent, kill = [], [], os.kill
+
+    def refuse(*arguments: Any) -> None:
+        refused.append(arguments[1])
+        raise OSError(number, os.strerror(number))
+
+    def record(pid: int, which: int) -> None:
+        sent.append(which)
+        kill(pid, which)
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    monkeypatch.setattr(os, "kill", record)
+
+    async def main() -> List[int]:
+        codes = []
+        for send in ("terminate", "kill"):
+            child = await create_subprocess_exec("sleep", "60")
+            getattr(child, send)()
+            codes.append(await child.wait())
+        child = await create_subprocess_exec("sleep", "60")
+        child.send_signal(signal.SIGUSR1)
+        codes.append(await child.wait())
+        return codes
+
+    assert run(main) == [-15, -9, -10]
+    assert refused == sent == [15, 9, 10]
+
+
 def test_a_status_that_popen_has_taken_is_known(caplog: pytest.LogCaptureFixture) -> None:
     """Regression of the standard ones: code 255 when `poll` was first."""
 

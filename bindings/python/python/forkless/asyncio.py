@@ -405,6 +405,9 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
             _signal.pidfd_send_signal(fd, signal)
         except ProcessLookupError:
             pass
+        except OSError:
+            # A filter refuses this call. An error of the kernel's own comes again from the number.
+            proc.send_signal(signal)
 
     def terminate(self) -> None:
         self.send_signal(_signal.SIGTERM)
