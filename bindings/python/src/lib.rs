@@ -9,6 +9,7 @@
 //! them.
 #![expect(unsafe_code, reason = "the module's definition: PyO3's has no place for subinterpreters")]
 
+mod builtin;
 mod drain;
 mod shell;
 mod spawn;
@@ -36,7 +37,8 @@ pub(crate) fn add(
 fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     spawn::register(module)?;
     drain::register(module)?;
-    shell::register(module)
+    shell::register(module)?;
+    builtin::register(module)
 }
 
 unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {

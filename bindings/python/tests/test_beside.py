@@ -253,7 +253,8 @@ def test_pickle_finds_what_install_has_put_in_place() -> None:
         import forkless
         forkless.install()
         from forkless import _install
-        put = [new for _, _, new, _ in _install._changed if type(new) is types.FunctionType]
+        kinds = types.FunctionType, types.BuiltinFunctionType
+        put = [new for _, _, new, _ in _install._changed if type(new) in kinds]
         assert subprocess.run in put and os.system in put and pty.spawn in put
         for function in put:
             assert pickle.loads(pickle.dumps(function)) is function, function

@@ -231,6 +231,20 @@ def test_uninstall_in_the_midst_of_a_call_lets_it_end() -> None:
     )
 
 
+def test_a_pipe_that_is_open_at_the_end_is_told_of_as_ever() -> None:
+    code = """
+        if %r:
+            forkless.install()
+            assert hasattr(os.system.__self__, "called")
+        os.dup2(1, 2)
+        p = subprocess.Popen(["sleep", "0"], stdout=subprocess.PIPE)
+    """
+    ours, theirs = (python(code % installed, options=["-X", "dev"]) for installed in (True, False))
+    for said in ours, theirs:
+        assert "ResourceWarning: subprocess" in said and "is still running" in said
+        assert said.count("ResourceWarning: unclosed file <_io.BufferedReader") == 1, said
+
+
 def test_what_was_replaced_since_stays() -> None:
     python(
         """
@@ -253,9 +267,9 @@ def test_forkless_off_switches_it_off() -> None:
         assert python(code, env={"FORKLESS": word}) == "True\n"
     for word in ("on", "", "1", " off"):
         assert python(code, env={"FORKLESS": word}) == "False\n"
-    code = "import os; print(type(os.system).__name__)"
-    assert run("-c", code, env={"FORKLESS": "off"}).stdout == "builtin_function_or_method\n"
-    assert run("-c", code, env={"FORKLESS": ""}).stdout == "function\n"
+    code = "import os; print(hasattr(os.system.__self__, 'called'))"
+    assert run("-c", code, env={"FORKLESS": "off"}).stdout == "False\n"
+    assert run("-c", code, env={"FORKLESS": ""}).stdout == "True\n"
 
 
 def test_modules_that_are_imported_later_are_changed_then() -> None:
@@ -360,6 +374,40 @@ def test_os_posix_spawn_is_the_standard_one_but_for_the_lock() -> None:
                 print(repr(error), getattr(error, "filename", None))
             else:
                 print(os.waitpid(pid, 0)[1])
+    """
+    assert python(code % True) == python(code % False)
+
+
+def test_functions_in_place_of_builtin_ones_are_builtin() -> None:
+    code = """
+        import inspect, types
+        from unittest import mock
+        names = ["system", "posix_spawn", "posix_spawnp"]
+        before = [getattr(os, name) for name in names]
+        if %r:
+            forkless.install()
+            assert all(getattr(os, name) is not old for name, old in zip(names, before))
+            assert all(hasattr(getattr(os, name).__self__, "called") for name in names)
+        class Shell:
+            run, start, find = os.system, os.posix_spawn, os.posix_spawnp
+        def told(function, *args, **options):
+            try:
+                return function(*args, **options)
+            except Exception as error:
+                return repr(error)
+        print(Shell().run("exit 3"))
+        for started in Shell().start("/bin/true", ["true"], {}), Shell().find("true", ["true"], {}):
+            print(os.waitpid(started, 0)[1])
+        for name in names:
+            function = getattr(os, name)
+            assert type(function) is types.BuiltinFunctionType
+            print(function, str(told(inspect.signature, function)), function.__qualname__)
+            print(function.__doc__, function.__text_signature__)
+            print([told(function, *args) for args in [(), (1,), ("a", "b", "c", "d"), ("a\\0b",)]])
+        print(told(os.system, command="exit 4"), told(os.system, line="exit 4"))
+        with mock.patch("os.system", autospec=True) as system:
+            os.system("x")
+            print(system.mock_calls, type(told(os.system, "x", "y")).__name__)
     """
     assert python(code % True) == python(code % False)
 
@@ -523,7 +571,7 @@ def test_install_from_many_threads() -> None:
             threads = [threading.Thread(target=forkless.install) for _ in range(8)]
             [thread.start() for thread in threads]
             [thread.join() for thread in threads]
-            assert os.system.__globals__["__name__"] == "forkless._shell"
+            assert os.system.__self__.called.__module__ == "forkless._os"
             forkless.uninstall()
             assert os.system is before
         """

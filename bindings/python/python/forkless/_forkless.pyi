@@ -42,6 +42,9 @@ def spawn(
     `owned` is a capsule that closes the two descriptors when it is dropped; None where there is
     none. -1 stands for a descriptor that is not there."""
 
+def builtin(of: object, name: str, doc: str, module: str) -> Any:
+    """A builtin function that calls `of.called`; `of` is its `__self__`."""
+
 def executed(owned: object) -> Union[None, Literal[True], _Failed]:
     """Whether a start that did not wait has executed its program; None while that is not known."""
 

@@ -13,9 +13,9 @@ from . import _forkless
 # Not from `typing`, whose import takes as long as that of `subprocess`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional, Sequence
+    from typing import Any, Callable, Optional, Sequence
 
-__all__ = ["Child", "StepError", "spawn"]
+__all__ = ["Child", "StepError", "as_builtin", "spawn"]
 
 
 class StepError(Exception):
@@ -106,6 +106,25 @@ class Child:
         except StepError as error:
             return error
         return None
+
+
+def as_builtin(function: Callable[..., Any], like: Any, module: str) -> Any:
+    """The function in the place of the builtin one `like`. It is a builtin one too, so a class that
+    has it as an attribute does not make a method of it.
+
+    >>> import posix
+    >>> system = as_builtin(lambda line: line * 2, posix.system, "os")
+    >>> system, system.__module__, type("Shell", (), {"run": system})().run("exit;")
+    (<built-in function system>, 'os', 'exit;exit;')
+    """
+    # pickle takes it for a function of a module, and not for a method, by this `__self__`.
+    of: Any = type(os)(getattr(like.__self__, "__name__", module))
+    of.called = function
+    # Python takes the two apart again (Objects/typeobject.c, find_signature).
+    doc = like.__doc__ or ""
+    if like.__text_signature__ is not None:
+        doc = "%s%s\n--\n\n%s" % (like.__name__, like.__text_signature__, doc)
+    return _forkless.builtin(of, like.__name__, doc, module)
 
 
 def spawn(argv: Sequence[bytes], **options: Any) -> Child:

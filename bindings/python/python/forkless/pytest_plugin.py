@@ -216,7 +216,13 @@ def _counted(number: int, word: str) -> str:
 
 def _as(new: Callable[..., Any], old: Callable[..., Any]) -> Callable[..., Any]:
     import functools
+    from types import BuiltinFunctionType
 
+    from ._native import as_builtin
+
+    if type(old) is BuiltinFunctionType:
+        made: Callable[..., Any] = as_builtin(new, old, old.__module__)
+        return made
     functools.update_wrapper(new, old)
     # Tells forkless.subprocess that this is no debugger that wants to see each start.
     setattr(new, "_forkless_watches", True)
