@@ -208,12 +208,14 @@ def test_a_plot_needs_something_to_plot():
 # The plugin.
 
 
-def _pytest(directory, text, *options):
+def _pytest(directory, text, *options, before=(), variables={}):
     file = directory / "test_it.py"
     file.write_text(textwrap.dedent(text))
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, file.name]
+    words = [sys.executable, *before, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    words.append(file.name)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment.pop("PYTHONPATH", None)
+    environment.update(variables)
     done = standard.run(
         words, cwd=str(directory), stdout=standard.PIPE, text=True, env=environment
     )
@@ -293,6 +295,49 @@ def test_without_the_option_nothing_is_replaced(tmp_path):
     code, said = _pytest(tmp_path, text)
     assert code == 0, said
     assert "forks of this run" not in said
+
+
+@pytest.mark.parametrize("way", ["-m forkless", "sitecustomize"])
+def test_a_package_that_is_imported_before_pytest_is_no_warning(way, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import forkless; forkless.install()")
+    text = """
+        import sys
+        from _pytest.assertion.rewrite import AssertionRewritingHook
+
+        def test_it(pytestconfig):
+            # pytest wants to rewrite this package, and it was imported before.
+            [hook] = [each for each in sys.meta_path if isinstance(each, AssertionRewritingHook)]
+            assert "forkless" in hook._must_rewrite
+            assert not isinstance(sys.modules["forkless"].__loader__, AssertionRewritingHook)
+            assert pytestconfig.pluginmanager.has_plugin("forkless")
+    """
+    before, variables = ["-m", "forkless"], {}
+    if way == "sitecustomize":
+        before, variables = [], {"PYTHONPATH": str(tmp_path)}
+    code, said = _pytest(tmp_path, text, "-W", "error", before=before, variables=variables)
+    assert (code, "1 passed" in said) == (0, True), said
+
+
+def test_functions_in_place_of_builtin_ones_are_builtin(tmp_path):
+    text = """
+        import os, types
+
+        class Shell:
+            run = os.system
+            fork = os.fork
+
+        def test_it():
+            assert type(os.fork) is types.BuiltinFunctionType
+            assert os.fork.__self__.called.__module__ == "forkless.pytest_plugin"
+            assert Shell().run("exit 3") == 3 << 8
+            pid = Shell().fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+    """
+    code, said = _pytest(tmp_path, text, "--forkless")
+    assert code == 0, said
+    assert "1 fork took" in said and "1 start without fork took" in said, said
 
 
 def test_after_install_there_are_none(tmp_path):

@@ -14,7 +14,11 @@
 =====================  =========================================================================
 
 Everything is loaded when it is first used: ``import forkless`` alone imports nothing else.
+
+PYTEST_DONT_REWRITE
 """
+# The last word is for pytest. It rewrites the asserts of a plugin's whole package, and warns of one
+# that is imported already, as by ``python -m forkless -m pytest``.
 
 from __future__ import annotations
 
