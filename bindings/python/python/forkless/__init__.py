@@ -26,10 +26,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List
 
+    from . import anyio as anyio
     from . import asyncio as asyncio
     from . import bench as bench
     from . import pty as pty
     from . import subprocess as subprocess
+    from . import trio as trio
     from ._diagnose import diagnose as diagnose
     from ._install import install as install
     from ._install import uninstall as uninstall
@@ -64,22 +66,26 @@ _FUNCTIONS = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        from importlib import import_module
+if TYPE_CHECKING:
+    __version__: str
+else:
+    # Type checkers would take every name for one of this package.
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            from importlib import import_module
 
-        return import_module("." + name, __name__)
-    if name in _FUNCTIONS:
-        from importlib import import_module
+            return import_module("." + name, __name__)
+        if name in _FUNCTIONS:
+            from importlib import import_module
 
-        value = getattr(import_module(_FUNCTIONS[name], __name__), name)
-        globals()[name] = value
-        return value
-    if name == "__version__":
-        from importlib.metadata import version
+            value = getattr(import_module(_FUNCTIONS[name], __name__), name)
+            globals()[name] = value
+            return value
+        if name == "__version__":
+            from importlib.metadata import version
 
-        return version("forkless")
-    raise AttributeError("module %r has no attribute %r" % (__name__, name))
+            return version("forkless")
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
 
 
 def __dir__() -> List[str]:

@@ -35,8 +35,9 @@ import time
 import types
 import warnings
 import weakref
-from asyncio import base_events, unix_events
+from asyncio import base_events as base_events
 from asyncio import subprocess as _standard_subprocess
+from asyncio import unix_events as unix_events
 from asyncio.log import logger
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from typing import (
@@ -63,6 +64,40 @@ __all__ += [name for name in _asyncio.__all__ if name not in __all__]
 _Stdio = Union[None, int, IO[Any]]
 
 if TYPE_CHECKING:
+    # The other names, which `__getattr__` finds. Not from asyncio itself: it has other functions by
+    # the names of the two here.
+    from asyncio.base_events import *
+    from asyncio.coroutines import *
+    from asyncio.events import *
+    from asyncio.exceptions import *
+    from asyncio.futures import *
+    from asyncio.locks import *
+    from asyncio.protocols import *
+    from asyncio.queues import *
+    from asyncio.runners import *
+    from asyncio.streams import *
+    from asyncio.tasks import *
+    from asyncio.threads import *
+    from asyncio.transports import *
+    from asyncio.unix_events import *
+
+    if sys.version_info >= (3, 11):
+        from asyncio.taskgroups import *
+        from asyncio.timeouts import *
+    if sys.version_info >= (3, 14):
+        from asyncio.graph import *
+
+    from asyncio import events as events
+    from asyncio import exceptions as exceptions
+    from asyncio import log as log
+    from asyncio import streams as streams
+    from asyncio import tasks as tasks
+    from asyncio import transports as transports
+    from asyncio.subprocess import Process as _Process
+    from asyncio.subprocess import SubprocessStreamProtocol as _SubprocessStreamProtocol
+
+    from typing_extensions import TypeAlias
+
     _StrOrBytesPath = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
     _Future = _asyncio.Future[Any]
     _Protocol = Callable[[], _asyncio.SubprocessProtocol]
@@ -466,17 +501,32 @@ def _own_subprocess() -> types.ModuleType:
     return module
 
 
-subprocess = _own_subprocess()
-# For ``import forkless.asyncio.subprocess``.
-sys.modules[subprocess.__name__] = subprocess
+if TYPE_CHECKING:
+    _exec, _shell = create_subprocess_exec, create_subprocess_shell
 
+    class subprocess:
+        """What the module has, for type checkers."""
 
-def __getattr__(name: str) -> Any:
-    # The names of a module itself are not handed on: with `__path__` this would be a package, and
-    # an import would load the library's files again.
-    if name.startswith("__"):
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    return getattr(_asyncio, name)
+        PIPE: int
+        STDOUT: int
+        DEVNULL: int
+        Process: TypeAlias = _Process
+        SubprocessStreamProtocol: TypeAlias = _SubprocessStreamProtocol
+        create_subprocess_exec = staticmethod(_exec)
+        create_subprocess_shell = staticmethod(_shell)
+
+else:
+    subprocess = _own_subprocess()
+    # For ``import forkless.asyncio.subprocess``.
+    sys.modules[subprocess.__name__] = subprocess
+
+    # Type checkers would take every name for one of this module.
+    def __getattr__(name: str) -> Any:
+        # The names of a module itself are not handed on: with `__path__` this would be a package,
+        # and an import would load the library's files again.
+        if name.startswith("__"):
+            raise AttributeError("module %r has no attribute %r" % (__name__, name))
+        return getattr(_asyncio, name)
 
 
 def __dir__() -> List[str]:

@@ -1,7 +1,11 @@
 # What a type checker sees of subprocess.py, whose names are the running version's.
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from subprocess import (
+    _CMD as _CMD,
+    _ENV as _ENV,
+    _FILE as _FILE,
+    _USE_POSIX_SPAWN as _USE_POSIX_SPAWN,
     DEVNULL as DEVNULL,
     PIPE as PIPE,
     STDOUT as STDOUT,
@@ -9,16 +13,21 @@ from subprocess import (
     CompletedProcess as CompletedProcess,
     SubprocessError as SubprocessError,
     TimeoutExpired as TimeoutExpired,
+    _InputString as _InputString,
     getoutput as getoutput,
     getstatusoutput as getstatusoutput,
     list2cmdline as list2cmdline,
 )
 from subprocess import Popen as _StandardPopen
-from typing import IO, Any, AnyStr, Literal, Optional, Protocol, TypedDict, Union, overload
+from typing import Any, AnyStr, Literal, Optional, Protocol, TypedDict, Union, overload
 
-from typing_extensions import TypeAlias, Unpack
+from _typeshed import ReadableBuffer, StrOrBytesPath
+from typing_extensions import Unpack
 
 from ._native import Child, StepError
+
+if sys.version_info >= (3, 11):
+    from subprocess import _USE_VFORK as _USE_VFORK
 
 __all__ = [
     "Popen",
@@ -37,33 +46,11 @@ __all__ = [
     "CompletedProcess",
 ]
 
-class _PathLikeStr(Protocol):
-    def __fspath__(self) -> str: ...
-
-class _PathLikeBytes(Protocol):
-    def __fspath__(self) -> bytes: ...
-
 class _HasFileno(Protocol):
     def fileno(self) -> int: ...
 
-_Path: TypeAlias = Union[str, bytes, _PathLikeStr, _PathLikeBytes]
-_Command: TypeAlias = Union[_Path, Sequence[_Path]]
-_File: TypeAlias = Union[None, int, IO[Any]]
-_Environment: TypeAlias = Union[Mapping[str, _Path], Mapping[bytes, _Path]]
-
-class _WithoutPipes(TypedDict, total=False):
-    bufsize: int
-    executable: Optional[_Path]
-    preexec_fn: Optional[Callable[[], Any]]
-    close_fds: bool
-    shell: bool
-    cwd: Optional[_Path]
-    env: Optional[_Environment]
-    startupinfo: None
-    creationflags: Literal[0]
-    restore_signals: bool
-    start_new_session: bool
-    pass_fds: Collection[int]
+# By keyword alone.
+class _Options(TypedDict, total=False):
     user: Union[None, str, int]
     group: Union[None, str, int]
     extra_groups: Optional[Iterable[Union[str, int]]]
@@ -74,7 +61,7 @@ class _WithoutPipes(TypedDict, total=False):
     rlimits: Optional[Mapping[int, Union[int, tuple[int, int]]]]
     pdeathsig: Optional[int]
     no_new_privs: Optional[bool]
-    cgroup: Optional[_Path]
+    cgroup: Optional[StrOrBytesPath]
     nice: Optional[int]
     affinity: Optional[Iterable[int]]
     scheduler: Union[None, int, tuple[int, int]]
@@ -83,29 +70,37 @@ class _WithoutPipes(TypedDict, total=False):
     deadline: Optional[float]
     kill_group: Optional[bool]
 
-class _Options(_WithoutPipes, total=False):
-    stdin: _File
-    stdout: _File
-    stderr: _File
-
 class _Run(_Options, total=False):
     capture_output: bool
     check: bool
     timeout: Optional[float]
 
-class _CheckOutput(_WithoutPipes, total=False):
-    stdin: _File
-    stderr: _File
+class _CheckOutput(_Options, total=False):
     timeout: Optional[float]
 
 class Popen(_StandardPopen[AnyStr]):
     @overload
     def __init__(
         self: Popen[str],
-        args: _Command,
+        args: _CMD,
+        bufsize: int = -1,
+        executable: Optional[StrOrBytesPath] = None,
+        stdin: _FILE = None,
+        stdout: _FILE = None,
+        stderr: _FILE = None,
+        preexec_fn: Optional[Callable[[], object]] = None,
+        close_fds: bool = True,
+        shell: bool = False,
+        cwd: Optional[StrOrBytesPath] = None,
+        env: Optional[_ENV] = None,
+        universal_newlines: Optional[Literal[True]] = None,
+        startupinfo: Any = None,
+        creationflags: int = 0,
+        restore_signals: bool = True,
+        start_new_session: bool = False,
+        pass_fds: Collection[int] = (),
         *,
         text: Literal[True],
-        universal_newlines: Optional[bool] = None,
         encoding: Optional[str] = None,
         errors: Optional[str] = None,
         **options: Unpack[_Options],
@@ -113,32 +108,77 @@ class Popen(_StandardPopen[AnyStr]):
     @overload
     def __init__(
         self: Popen[str],
-        args: _Command,
+        args: _CMD,
+        bufsize: int = -1,
+        executable: Optional[StrOrBytesPath] = None,
+        stdin: _FILE = None,
+        stdout: _FILE = None,
+        stderr: _FILE = None,
+        preexec_fn: Optional[Callable[[], object]] = None,
+        close_fds: bool = True,
+        shell: bool = False,
+        cwd: Optional[StrOrBytesPath] = None,
+        env: Optional[_ENV] = None,
+        universal_newlines: Optional[bool] = None,
+        startupinfo: Any = None,
+        creationflags: int = 0,
+        restore_signals: bool = True,
+        start_new_session: bool = False,
+        pass_fds: Collection[int] = (),
         *,
+        text: Optional[bool] = None,
         encoding: str,
-        text: Optional[bool] = None,
-        universal_newlines: Optional[bool] = None,
         errors: Optional[str] = None,
         **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
         self: Popen[str],
-        args: _Command,
-        *,
-        errors: str,
-        text: Optional[bool] = None,
+        args: _CMD,
+        bufsize: int = -1,
+        executable: Optional[StrOrBytesPath] = None,
+        stdin: _FILE = None,
+        stdout: _FILE = None,
+        stderr: _FILE = None,
+        preexec_fn: Optional[Callable[[], object]] = None,
+        close_fds: bool = True,
+        shell: bool = False,
+        cwd: Optional[StrOrBytesPath] = None,
+        env: Optional[_ENV] = None,
         universal_newlines: Optional[bool] = None,
+        startupinfo: Any = None,
+        creationflags: int = 0,
+        restore_signals: bool = True,
+        start_new_session: bool = False,
+        pass_fds: Collection[int] = (),
+        *,
+        text: Optional[bool] = None,
         encoding: Optional[str] = None,
+        errors: str,
         **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
         self: Popen[str],
-        args: _Command,
+        args: _CMD,
+        bufsize: int = -1,
+        executable: Optional[StrOrBytesPath] = None,
+        stdin: _FILE = None,
+        stdout: _FILE = None,
+        stderr: _FILE = None,
+        preexec_fn: Optional[Callable[[], object]] = None,
+        close_fds: bool = True,
+        shell: bool = False,
+        cwd: Optional[StrOrBytesPath] = None,
+        env: Optional[_ENV] = None,
         *,
         universal_newlines: Literal[True],
-        text: Optional[bool] = None,
+        startupinfo: Any = None,
+        creationflags: int = 0,
+        restore_signals: bool = True,
+        start_new_session: bool = False,
+        pass_fds: Collection[int] = (),
+        text: Optional[Literal[True]] = None,
         encoding: Optional[str] = None,
         errors: Optional[str] = None,
         **options: Unpack[_Options],
@@ -146,10 +186,25 @@ class Popen(_StandardPopen[AnyStr]):
     @overload
     def __init__(
         self: Popen[bytes],
-        args: _Command,
+        args: _CMD,
+        bufsize: int = -1,
+        executable: Optional[StrOrBytesPath] = None,
+        stdin: _FILE = None,
+        stdout: _FILE = None,
+        stderr: _FILE = None,
+        preexec_fn: Optional[Callable[[], object]] = None,
+        close_fds: bool = True,
+        shell: bool = False,
+        cwd: Optional[StrOrBytesPath] = None,
+        env: Optional[_ENV] = None,
+        universal_newlines: Optional[Literal[False]] = None,
+        startupinfo: Any = None,
+        creationflags: int = 0,
+        restore_signals: bool = True,
+        start_new_session: bool = False,
+        pass_fds: Collection[int] = (),
         *,
-        text: Literal[False, None] = None,
-        universal_newlines: Literal[False, None] = None,
+        text: Optional[Literal[False]] = None,
         encoding: None = None,
         errors: None = None,
         **options: Unpack[_Options],
@@ -157,10 +212,25 @@ class Popen(_StandardPopen[AnyStr]):
     @overload
     def __init__(
         self: Popen[Any],
-        args: _Command,
+        args: _CMD,
+        bufsize: int = -1,
+        executable: Optional[StrOrBytesPath] = None,
+        stdin: _FILE = None,
+        stdout: _FILE = None,
+        stderr: _FILE = None,
+        preexec_fn: Optional[Callable[[], object]] = None,
+        close_fds: bool = True,
+        shell: bool = False,
+        cwd: Optional[StrOrBytesPath] = None,
+        env: Optional[_ENV] = None,
+        universal_newlines: Optional[bool] = None,
+        startupinfo: Any = None,
+        creationflags: int = 0,
+        restore_signals: bool = True,
+        start_new_session: bool = False,
+        pass_fds: Collection[int] = (),
         *,
         text: Optional[bool] = None,
-        universal_newlines: Optional[bool] = None,
         encoding: Optional[str] = None,
         errors: Optional[str] = None,
         **options: Unpack[_Options],
@@ -175,127 +245,358 @@ class Popen(_StandardPopen[AnyStr]):
     def _kill_all(self) -> None: ...
     def _handle_exitstatus(self, sts: int, *rest: Any) -> None: ...
 
-def call(args: _Command, *, timeout: Optional[float] = None, **options: Unpack[_Options]) -> int: ...
+def call(
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    *,
+    text: Optional[bool] = None,
+    encoding: Optional[str] = None,
+    errors: Optional[str] = None,
+    timeout: Optional[float] = None,
+    **options: Unpack[_Options],
+) -> int: ...
 def check_call(
-    args: _Command, *, timeout: Optional[float] = None, **options: Unpack[_Options]
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    *,
+    text: Optional[bool] = None,
+    encoding: Optional[str] = None,
+    errors: Optional[str] = None,
+    timeout: Optional[float] = None,
+    **options: Unpack[_Options],
 ) -> int: ...
 @overload
 def run(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[Literal[True]] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     *,
+    input: Optional[str] = None,
     text: Literal[True],
-    input: Optional[str] = None,
-    universal_newlines: Optional[bool] = None,
     encoding: Optional[str] = None,
     errors: Optional[str] = None,
     **options: Unpack[_Run],
 ) -> CompletedProcess[str]: ...
 @overload
 def run(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     *,
+    input: Optional[str] = None,
+    text: Optional[bool] = None,
     encoding: str,
-    input: Optional[str] = None,
-    text: Optional[bool] = None,
-    universal_newlines: Optional[bool] = None,
     errors: Optional[str] = None,
     **options: Unpack[_Run],
 ) -> CompletedProcess[str]: ...
 @overload
 def run(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     *,
-    errors: str,
     input: Optional[str] = None,
     text: Optional[bool] = None,
-    universal_newlines: Optional[bool] = None,
     encoding: Optional[str] = None,
+    errors: str,
     **options: Unpack[_Run],
 ) -> CompletedProcess[str]: ...
 @overload
 def run(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
     *,
     universal_newlines: Literal[True],
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     input: Optional[str] = None,
-    text: Optional[bool] = None,
+    text: Optional[Literal[True]] = None,
     encoding: Optional[str] = None,
     errors: Optional[str] = None,
     **options: Unpack[_Run],
 ) -> CompletedProcess[str]: ...
 @overload
 def run(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[Literal[False]] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     *,
-    input: Union[None, bytes, bytearray, memoryview] = None,
-    text: Literal[False, None] = None,
-    universal_newlines: Literal[False, None] = None,
+    input: Optional[ReadableBuffer] = None,
+    text: Optional[Literal[False]] = None,
     encoding: None = None,
     errors: None = None,
     **options: Unpack[_Run],
 ) -> CompletedProcess[bytes]: ...
 @overload
 def run(
-    args: _Command,
-    *,
-    input: Any = None,
-    text: Optional[bool] = None,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stdout: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
     universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    *,
+    input: Optional[_InputString] = None,
+    text: Optional[bool] = None,
     encoding: Optional[str] = None,
     errors: Optional[str] = None,
     **options: Unpack[_Run],
 ) -> CompletedProcess[Any]: ...
 @overload
 def check_output(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[Literal[True]] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     *,
+    input: Optional[_InputString] = None,
     text: Literal[True],
-    input: Optional[str] = None,
-    universal_newlines: Optional[bool] = None,
     encoding: Optional[str] = None,
     errors: Optional[str] = None,
     **options: Unpack[_CheckOutput],
 ) -> str: ...
 @overload
 def check_output(
-    args: _Command,
-    *,
-    encoding: str,
-    input: Optional[str] = None,
-    text: Optional[bool] = None,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
     universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    *,
+    input: Optional[_InputString] = None,
+    text: Optional[bool] = None,
+    encoding: str,
     errors: Optional[str] = None,
     **options: Unpack[_CheckOutput],
 ) -> str: ...
 @overload
 def check_output(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    *,
+    input: Optional[_InputString] = None,
+    text: Optional[bool] = None,
+    encoding: Optional[str] = None,
+    errors: str,
+    **options: Unpack[_CheckOutput],
+) -> str: ...
+@overload
+def check_output(
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
     *,
     universal_newlines: Literal[True],
-    input: Optional[str] = None,
-    text: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    input: Optional[_InputString] = None,
+    text: Optional[Literal[True]] = None,
     encoding: Optional[str] = None,
     errors: Optional[str] = None,
     **options: Unpack[_CheckOutput],
 ) -> str: ...
 @overload
 def check_output(
-    args: _Command,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
+    universal_newlines: Optional[Literal[False]] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
     *,
-    input: Union[None, bytes, bytearray, memoryview] = None,
-    text: Literal[False, None] = None,
-    universal_newlines: Literal[False, None] = None,
+    input: Optional[_InputString] = None,
+    text: Optional[Literal[False]] = None,
     encoding: None = None,
     errors: None = None,
     **options: Unpack[_CheckOutput],
 ) -> bytes: ...
 @overload
 def check_output(
-    args: _Command,
-    *,
-    input: Any = None,
-    text: Optional[bool] = None,
+    args: _CMD,
+    bufsize: int = -1,
+    executable: Optional[StrOrBytesPath] = None,
+    stdin: _FILE = None,
+    stderr: _FILE = None,
+    preexec_fn: Optional[Callable[[], object]] = None,
+    close_fds: bool = True,
+    shell: bool = False,
+    cwd: Optional[StrOrBytesPath] = None,
+    env: Optional[_ENV] = None,
     universal_newlines: Optional[bool] = None,
+    startupinfo: Any = None,
+    creationflags: int = 0,
+    restore_signals: bool = True,
+    start_new_session: bool = False,
+    pass_fds: Collection[int] = (),
+    *,
+    input: Optional[_InputString] = None,
+    text: Optional[bool] = None,
     encoding: Optional[str] = None,
     errors: Optional[str] = None,
     **options: Unpack[_CheckOutput],
