@@ -75,6 +75,17 @@ def test_diagnose_takes_one_target():
         forkless.diagnose(["true"], pid=1)
     with pytest.raises(TypeError, match="list of words"):
         forkless.diagnose("true")
+    with pytest.raises(ValueError, match="no words"):
+        forkless.diagnose([])
+
+
+def test_an_error_names_all_that_is_missing(command):
+    with pytest.raises(_command.CommandError) as caught:
+        _command.read_json(["diagnose"], "--output", ["--json"])
+    assert caught.value.returncode == 2
+    assert re.fullmatch(
+        r"error: the following required arguments were not provided: \S.*--pid.*", str(caught.value)
+    )
 
 
 def test_an_interrupted_watch_reports_what_it_has_seen(command):

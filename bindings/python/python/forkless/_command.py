@@ -6,6 +6,7 @@ It is a native program in the directory of the environment's commands, with the 
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -187,9 +188,12 @@ def _line(text: str, code: int) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return "forkless: ended with exit code %d and said nothing" % code
-    for line in lines:
+    for number, line in enumerate(lines):
         if line.startswith(("forkless:", "error:")):
-            return line
+            # What is missing stands in lines of its own behind it.
+            behind = itertools.takewhile(lambda line: line[:1] == " ", lines[number + 1 :])
+            things = ", ".join(map(str.strip, behind)) if line.endswith(":") else ""
+            return "%s %s" % (line, things) if things else line
     return lines[-1]
 
 

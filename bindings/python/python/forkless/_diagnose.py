@@ -284,6 +284,8 @@ class _Diagnose:
         if command is not None:
             if isinstance(command, str):
                 raise TypeError("command is a list of words, such as ['make', '-j4']")
+            if len(command) == 0:
+                raise ValueError("command has no words: name a program, such as ['make', '-j4']")
             words += ["--", *command]
         return Report(_command.read_json(["diagnose"], "--output", words))
 
