@@ -817,6 +817,22 @@ def test_an_error_of_the_program_is_shown_as_by_python(tmp_path: pathlib.Path) -
     assert run("./", cwd=tmp_path).stdout == theirs.stdout
 
 
+def test_a_script_that_is_not_there_is_told_of_by_the_typed_name(tmp_path: pathlib.Path) -> None:
+    directory, name = os.path.split(sys.executable)
+    said = []
+    for words in ([name, "nope.py"], [name, "-m", "forkless", "nope.py"]):
+        done = standard.run(
+            words,
+            cwd=str(tmp_path),
+            env=dict(os.environ, PATH=directory),
+            stderr=standard.PIPE,
+            text=True,
+        )
+        said.append((done.returncode, done.stderr))
+    assert said[0] == said[1]
+    assert said[0][1].startswith(name + ": can't open file ")
+
+
 def test_the_usage(tmp_path: pathlib.Path) -> None:
     assert run("--help").stdout.startswith("usage: python -m forkless")
     for arguments in ([], ["-x"], ["-m"], ["-c"]):

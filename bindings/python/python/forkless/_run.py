@@ -237,8 +237,10 @@ def _run_script(path: str, arguments: List[str], skips: bool) -> None:
     try:
         code = _read(file, skips)
     except OSError as error:
+        # The interpreter names itself as it was called.
+        name = (_command_line() or [sys.executable])[0]
         text = "%s: can't open file %r: [Errno %s] %s"
-        sys.stderr.write(text % (sys.executable, file, error.errno, error.strerror) + "\n")
+        sys.stderr.write(text % (name, file, error.errno, error.strerror) + "\n")
         sys.exit(2)
     _set_first_path(os.path.dirname(os.path.realpath(path)))
     _execute(code, {"__file__": file, "__cached__": None, "__loader__": _loader(file)})
