@@ -523,6 +523,7 @@ def test_pty_spawn_does_not_fork_but_where_the_program_is_missing() -> None:
         with c_calls() as calls:
             status = pty.spawn(["sh", "-c", "tty >/dev/null && exit 3"])
         print(os.waitstatus_to_exitcode(status), flush=True)
+        assert (told.count("pty.spawn"), told.count("os.forkpty")) == (1, 1), told
         assert bool(calls & FORKS) != installed
         print(os.waitstatus_to_exitcode(pty.spawn(["does-not-exist"])) != 0)
     """

@@ -271,6 +271,8 @@ def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
             )
         # Its child has those of them that stay open over an exec.
         keep = [fd for fd in pass_fds if _is_inheritable(fd)]
+        # As its fork raises it.
+        sys.audit("os.forkpty")
         started = None
         with contextlib.suppress(OSError):
             started = start_process(argv, cwd, env, echo, None, dimensions, keep)

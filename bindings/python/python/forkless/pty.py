@@ -125,6 +125,8 @@ def spawn_with(
         words: Sequence[str] = (argv,) if isinstance(argv, str) else argv
 
         def start() -> Tuple[int, int]:
+            # As the standard fork raises it.
+            sys.audit("os.forkpty")
             try:
                 return _start_on_path(words)
             except Exception:
