@@ -1,7 +1,7 @@
 //! Builtin functions that call Python's.
 //!
-//! A function written in Python becomes a method where a class has it as an attribute. A builtin one
-//! does not, so what takes its place has to be one, too.
+//! A function written in Python becomes a method where a class has it as an attribute. A builtin
+//! one does not, so what takes its place has to be one, too.
 #![expect(unsafe_code, reason = "PyO3 makes builtin functions of Rust's functions alone")]
 
 use crate::add;

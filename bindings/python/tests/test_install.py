@@ -412,6 +412,39 @@ def test_functions_in_place_of_builtin_ones_are_builtin() -> None:
     assert python(code % True) == python(code % False)
 
 
+def test_posix_spawnp_ends_its_search_where_the_standard_one_does(tmp_path: pathlib.Path) -> None:
+    for name, text in ("text", "x"), ("lost", "#!/nowhere/sh"), ("good", "#!/bin/sh\nexit 3\n"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "program").write_text(text)
+        (tmp_path / name / "program").chmod(0o755)
+    for name in "closed", "folder":
+        (tmp_path / name).mkdir()
+    (tmp_path / "closed" / "program").write_text("#!/bin/sh\nexit 4\n")
+    (tmp_path / "folder" / "program").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    code = """
+        installed = %r
+        if installed:
+            forkless.install()
+        os.chdir(%r)
+        for first in ("x" * 300, "missing", "text", "lost", "closed", "folder", "loop", "text/program"):
+            for path in (first + ":good", "good:" + first, first):
+                os.environ["PATH"] = path
+                with c_calls() as calls:
+                    try:
+                        pid = os.posix_spawnp("program", ["program"], {})
+                    except OSError as error:
+                        print(path, repr(error), error.filename)
+                        continue
+                print(path, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                # Only a script without its interpreter is left to the standard function.
+                assert ("posix_spawnp" in calls) != installed or path == "lost:good", path
+    """
+    ours, theirs = (python(code % (installed, str(tmp_path))) for installed in (True, False))
+    assert ours == theirs
+    assert "OSError(36," in ours and "OSError(8," in ours and "lost:good 3" in ours
+
+
 def test_other_options_of_posix_spawn_are_left_to_it(tmp_path: pathlib.Path) -> None:
     python(
         """
@@ -520,6 +553,8 @@ def test_pty_spawn_does_not_fork_but_where_the_program_is_missing() -> None:
         installed = %r
         if installed:
             forkless.install()
+        told = []
+        sys.addaudithook(lambda event, _: told.append(event))
         with c_calls() as calls:
             status = pty.spawn(["sh", "-c", "tty >/dev/null && exit 3"])
         print(os.waitstatus_to_exitcode(status), flush=True)

@@ -9,8 +9,10 @@ closed would be closed too late for their ResourceWarning.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import stat
 import sys
 from types import BuiltinFunctionType
 from typing import (
@@ -115,9 +117,41 @@ def _along_path(file: bytes) -> Optional[List[bytes]]:
     if b"/" in file:
         return [file]
     path = os.environb.get(b"PATH")
-    if not path or not file:
+    if not path or not file or b"\0" in file:
         return None
-    return [(directory or b".") + b"/" + file for directory in path.split(b":")]
+    files = [(directory or b".") + b"/" + file for directory in path.split(b":")]
+    for at, candidate in enumerate(files):
+        try:
+            mode = os.stat(candidate).st_mode
+        except OSError as error:
+            if error.errno in _TRIES_ON:
+                continue
+        else:
+            if not stat.S_ISREG(mode) or not os.access(candidate, os.X_OK, effective_ids=True):
+                # EACCES, which execvp remembers.
+                continue
+            # Most errors of its exec end the search. For the others see `_goes_on`.
+            return files[: at + 1]
+        return None
+    return files
+
+
+#: The errors by which execvp goes on to the next directory (posix/execvpe.c of glibc). Another one
+#: ends its search.
+_TRIES_ON = (
+    errno.EACCES,
+    errno.ENODEV,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
+
+
+def _goes_on(number: int, executables: Sequence[bytes]) -> bool:
+    """Whether execvp might find another file behind the last of these, whose start has failed: a
+    script whose interpreter is missing, for one."""
+    return number in _TRIES_ON and os.path.lexists(executables[-1])
 
 
 def _posix_spawn_in_place_of(
@@ -156,6 +190,8 @@ def _posix_spawn_in_place_of(
             return start(words, executables, env=variables, **known)
         except StepError as error:
             number = error.errno
+        if candidates is _along_path and b"/" not in file and _goes_on(number, executables):
+            return standard(path, argv, env, **options)
         raise OSError(number, os.strerror(number), path)
 
     return _in_place_of(standard, posix_spawn)
