@@ -224,13 +224,29 @@ async def _make_subprocess_transport(
         await executed
     except (SystemExit, KeyboardInterrupt):
         raise
-    except BaseException:
+    except BaseException as failure:
         # The start failed, or nobody awaits it any more. Nothing of it may be left.
-        await transport._abandon()
+        cancels = await transport._abandon()
+        if cancels and not isinstance(failure, _asyncio.CancelledError):
+            raise cancels[0]
         raise
     finally:
         starts.pending.discard(executed)
     return cast(_asyncio.SubprocessTransport, transport)
+
+
+async def _all_the_same(future: _Future, cancels: List[BaseException]) -> None:
+    """Waits for a future that comes soon, also where the task is cancelled meanwhile.
+
+    anyio's scopes cancel a task in every turn of the loop, so whoever cleans up must be at the same
+    place behind it. Not by a task of its own: a loop that comes to its end cancels all tasks.
+    """
+    while not future.done():
+        try:
+            # It leaves the future alone when it is cancelled.
+            await _asyncio.wait({future})
+        except _asyncio.CancelledError as error:
+            cancels.append(error)
 
 
 class _LoopStarts(Starts):
@@ -297,22 +313,31 @@ class _UnixSubprocessTransport(_Base):  # type: ignore[misc]
             if not self._connected.done():
                 self._connected.set_result(None)
 
-    async def _abandon(self) -> None:
-        """Closes the transport, and waits until nothing of the child and its pipes is left."""
+    async def _abandon(self) -> List[BaseException]:
+        """Closes the transport, and waits until nothing of the child and its pipes is left.
+
+        Returns the cancels that have come meanwhile."""
+        cancels: List[BaseException] = []
         self.close()
         if self._connected is None:
             # The task for it was cancelled before its first turn.
             await self._connect_pipes(None)
-        await self._connected
+        await _all_the_same(self._connected, cancels)
         # `close` knew only of the pipes that were connected before it.
         for protocol in self._pipes.values():
             if protocol is not None:
                 protocol.pipe.close()
         # They close their descriptors in the next turn of the loop.
-        await _asyncio.sleep(0)
+        turn = self._loop.create_future()
+        self._loop.call_soon(_wake, turn, False)
+        await _all_the_same(turn, cancels)
         if self._pending_calls is not None and not self.never_ran:
             self._do_without_pipes()
-        await self._wait()
+        if self._returncode is None:
+            ended = self._loop.create_future()
+            self._exit_waiters.append(ended)
+            await _all_the_same(ended, cancels)
+        return cancels
 
     def _do_without_pipes(self) -> None:
         """Not all pipes were connected, since the loop is coming to its end.
