@@ -629,7 +629,10 @@ fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<Frame> {
 
 fn is_library(file: &str) -> bool {
     let inside = ["/lib/python3", "/lib/ruby/", "/ruby/vendor_ruby/", "/perl5/", "/share/perl/", "/php/"];
-    file.starts_with("node:") || file.starts_with('<') || inside.iter().any(|part| file.contains(part))
+    // Modules in Python's binary (`<frozen runpy>`), Ruby's methods in Ruby (`<internal:kernel>`).
+    // Other names in such brackets are the user's code: `<string>` of python3 -c, `<stdin>`.
+    let built_in = ["node:", "<frozen ", "<internal:"];
+    built_in.iter().any(|begin| file.starts_with(begin)) || inside.iter().any(|part| file.contains(part))
 }
 
 #[cfg(test)]
@@ -654,6 +657,20 @@ mod tests {
         };
         assert_eq!(of_the_user(frames.clone()), as_they_are(&frames[2..]));
         assert_eq!(of_the_user(frames[..2].to_vec()), as_they_are(&frames[..2]));
+    }
+
+    /// Regression: `python3 -c` that used subprocess was told `Popen._execute_child`.
+    #[test]
+    fn code_of_a_command_line_or_of_standard_input_is_the_users() {
+        for user in ["<string>", "<stdin>", "<ipython-input-1-2a>", "-e", "[eval]"] {
+            let frames = vec![
+                frame("_execute_child", "/usr/lib/python3.11/subprocess.py"),
+                frame("job", user),
+                frame("_run_code", "<frozen runpy>"),
+            ];
+            assert_eq!(of_the_user(frames)[0].module, user);
+        }
+        assert!(is_library("<frozen runpy>") && is_library("<internal:kernel>"));
     }
 
     #[test]
