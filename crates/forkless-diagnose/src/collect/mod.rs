@@ -535,6 +535,7 @@ impl Collected {
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
         group.places.add(creation.place, 1);
+        group.add_caller(creation);
         // Before its exec it is a copy of its caller. After another exec it is the program itself.
         let as_shell = creation.until_exec_ns.filter(|_| creation.execs == 1);
         if let (Some(programs), Some(until_exec)) = (programs, as_shell) {

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Finding, FindingKind, advice, evidence, interval, label, lines_evidence, several,
+    Context, Cost, Finding, FindingKind,
+    advice::{self, ByWords},
+    evidence, interval, label, lines_evidence,
 };
 use crate::collect::{LineCounts, ShellGroup};
 use crate::creation::ProgramKey;
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, Stream};
 use crate::invocation::quoted;
 use crate::program::ProcessName;
 use crate::reach::{Obstacle, Reach};
@@ -105,6 +107,37 @@ fn spared(caller: &Caller<'_>, starter: Starter, reach: Option<&Reach>) -> Resul
     }))
 }
 
+/// Whether the line's programs, started without the shell that is saved, cost more than it.
+fn by_words(
+    context: &Context<'_>,
+    caller: &Caller<'_>,
+    stack: &[Frame],
+    several: bool,
+    shell: Estimate,
+) -> ByWords {
+    let (mut count, mut forked, mut anon) = (0, 0, Stream::default());
+    for group in &caller.needless {
+        count += group.count;
+        forked += group.forked;
+        anon.merge(&group.anon);
+    }
+    let copies = advice::copies_by_words(&caller.process, stack, several, forked * 2 > count);
+    if copies == 0 {
+        return ByWords::Less;
+    }
+    if anon.count == 0 {
+        return ByWords::Unknown;
+    }
+    let pages = caller.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let huge = anon.mean * pages.map_or(0.0, |history| history.last.huge_share());
+    let entries = (anon.mean - huge) / 4096.0;
+    let model = context.model;
+    let copy = model.fork(entries as u64, (huge / f64::from(2 << 20)) as u64);
+    // In place of the shell's start of it.
+    let each = copy.plus(model.teardown_per_entry.times(entries)).minus(model.spawn).mid;
+    if each * f64::from(copies) > shell.mid { ByWords::More } else { ByWords::Less }
+}
+
 struct Caller<'c> {
     process: ProcessName,
     programs: Vec<ProgramKey>,
@@ -152,7 +185,9 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
             }
             Err(obstacle) => (Remedy::Change, Some(obstacle), count),
         };
-    let explanation = advice::for_shells(&caller.process, &stack, caller.several * 2 > count);
+    let several = caller.several * 2 > count;
+    let by_words = by_words(context, caller, &stack, several, saving_each);
+    let explanation = advice::for_shells(&caller.process, &stack, several, by_words);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let shells_ns = saving_each.mid * count as f64;
@@ -172,7 +207,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         ),
         evidence("the shell's own part of each", interval(saving_each)),
     ];
-    let read = several(&read);
+    let read = super::several(&read);
     list.extend(lines_evidence(&read, "readings"));
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
