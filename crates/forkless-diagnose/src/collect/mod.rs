@@ -526,7 +526,7 @@ impl Collected {
         if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
             forget_the_least(&mut self.shells, |group| group.count as f64);
         }
-        if matches!(key.1, shell::Fate::OneProgram(_) | shell::Fate::Programs) {
+        if !matches!(key.1, shell::Fate::NeedsShell(_) | shell::Fate::Unknown) {
             self.programs.invoked(key.0);
         }
         *self.sums.shells.entry(key.1.name()).or_default() += 1;

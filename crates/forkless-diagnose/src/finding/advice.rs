@@ -180,6 +180,10 @@ pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool, 
     }
 }
 
+/// For lines such as `true` or `exit 0`.
+pub(super) const WITHOUT_PROGRAM: &str =
+    "Do without the line, or do in the program itself what it does: it starts no program";
+
 const HELPER: &str = "Let a small helper run the line, a sh that was started before the data was loaded and reads lines from a pipe";
 
 /// A line's programs, started by words.

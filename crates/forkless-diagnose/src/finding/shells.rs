@@ -28,6 +28,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             needless: Vec::new(),
             single: Vec::new(),
             several: 0,
+            none: 0,
             needed: 0,
             unknown: 0,
         });
@@ -42,6 +43,10 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             Fate::Programs => {
                 caller.needless.push(group);
                 caller.several += group.count;
+            }
+            Fate::NoProgram => {
+                caller.needless.push(group);
+                caller.none += group.count;
             }
             Fate::NeedsShell(_) => caller.needed += group.count,
             Fate::Unknown => caller.unknown += group.count,
@@ -102,6 +107,8 @@ fn spared(caller: &Caller<'_>, starter: Starter, reach: Option<&Reach>) -> Resul
         "this shell waits for the command"
     } else if starter != Starter::Own && any(|by_run| by_run.proven) {
         "the program handles or blocks signals that would end a waiting shell"
+    } else if caller.single.is_empty() && caller.several == 0 {
+        "the line starts no program"
     } else {
         "the line is more than a command"
     }))
@@ -146,6 +153,8 @@ struct Caller<'c> {
     single: Vec<(ByRun, u64)>,
     /// Those of them that are of several programs.
     several: u64,
+    /// Those of them that start no program.
+    none: u64,
     needed: u64,
     unknown: u64,
 }
@@ -187,7 +196,11 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         };
     let several = caller.several * 2 > count;
     let by_words = by_words(context, caller, &stack, several, saving_each);
-    let explanation = advice::for_shells(&caller.process, &stack, several, by_words);
+    let explanation = if caller.none * 2 > count {
+        advice::WITHOUT_PROGRAM.to_owned()
+    } else {
+        advice::for_shells(&caller.process, &stack, several, by_words)
+    };
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let shells_ns = saving_each.mid * count as f64;
@@ -215,7 +228,12 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         lines: read,
         cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: list,
-        reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
+        reason: if caller.none == count {
+            "The line starts no program: the shell is loaded, linked and started only to end."
+        } else {
+            "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them."
+        }
+        .to_owned(),
         explanation,
         remedy,
         obstacle,
@@ -268,6 +286,7 @@ mod tests {
             needless: Vec::new(),
             single: single.to_vec(),
             several: 7,
+            none: 0,
             needed: 0,
             unknown: 0,
         };
@@ -276,7 +295,25 @@ mod tests {
         assert_eq!(spared(&all, Starter::Own, None), Ok(2));
         assert!(spared(&caller(&[]), Starter::System, None).is_err(), "only lists and pipes");
         assert!(spared(&caller(&[(waits, 3)]), Starter::Own, None).is_err());
+        let empty = Caller { several: 0, none: 7, ..caller(&[]) };
+        let starts_none = Obstacle::Shells("the line starts no program");
+        assert_eq!(spared(&empty, Starter::System, None), Err(starts_none));
         assert_eq!(spared(&all, Starter::Stream, Some(&Reach::handling(libc::SIGTERM))), Ok(2));
+    }
+
+    /// Regression: `true` and `exit 0` were to be started by subprocess.Popen.
+    #[test]
+    fn a_line_without_a_program_is_not_to_be_started_in_another_way() {
+        let place = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let mut group = ShellGroup { count: 1000, ..ShellGroup::default() };
+        group.lines.add("exit 0");
+        group.overhead.add(2e6);
+        let mut collected = crate::collect::Collected::new();
+        collected.shells.insert((place.program(), Fate::NoProgram), group);
+        let model = crate::model::CostModel::default();
+        let found = crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0);
+        assert_eq!(found.explanation, advice::WITHOUT_PROGRAM);
+        assert!(found.reason.contains("no program"), "{}", found.reason);
     }
 
     /// Regression: the line of a `spawn('true')`, which the place has most often, was said to start
