@@ -144,9 +144,9 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             };
             let text = match started.iter().find(other) {
                 Some((shell, _)) => format!(
-                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else let one shell run all lines of a recipe (.ONESHELL:)"
+                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else, where a recipe has several lines, let one shell run them all (.ONESHELL:)"
                 ),
-                None => "Let one shell run all lines of a recipe (.ONESHELL:, or join them with &&); a line without quotes, variables and pipes of the shell needs none".to_owned(),
+                None => "Where a recipe has several lines, let one shell run them all (.ONESHELL:, or join them with &&); a recipe of one line gains nothing by that, but no shell is started for a line without quotes, redirections, variables and pipes of the shell".to_owned(),
             };
             // How many lines a recipe has is not seen: one shell for each recipe is left.
             Advice { text, saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells } }
@@ -202,6 +202,10 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         ),
         evidence("creating each, in its caller", time(caller_ns / programs as f64)),
     ];
+    if kind == Kind::Make {
+        let unseen = "not seen: one shell for all of them saves nothing where a recipe has one line";
+        list.push(evidence("lines of a recipe", unseen));
+    }
     if let Some(exec) = starter.mean_exec_ns() {
         list.push(evidence("of it the exec (measured)", time(exec)));
     }
@@ -344,7 +348,11 @@ mod tests {
         let (text, saves) = said(Kind::Make, &make, &[("mksh", 80), ("cc", 20)]);
         assert!(text.contains("no line needs mksh") && saves == 0.4, "{text} {saves}");
         let (text, _) = said(Kind::Make, &make, &[("sh", 80), ("cc", 20)]);
-        assert!(text.starts_with("Let one shell run"), "{text}");
+        // Regression: 300 recipes of one line were told .ONESHELL:, which changed nothing.
+        assert!(text.starts_with("Where a recipe has several lines, let one shell run"), "{text}");
+        assert!(text.contains("a recipe of one line gains nothing"), "{text}");
+        let sh = [("sh".to_owned(), 80)];
+        assert_eq!(advice(Kind::Make, &make, &sh, 80).saves.low, 0.0, "how many lines is not seen");
     }
 
     #[test]
