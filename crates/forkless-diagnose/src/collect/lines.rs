@@ -454,7 +454,7 @@ const GONE_ON: &str = "the program had gone on";
 /// The child that a caller waits for, and the caller's lines.
 fn read(reader: &Reader, caller: &CreatingThread) -> Result<(u32, Read), String> {
     let pid = caller.pid;
-    let (tid, wait) = Wait::soon(pid, caller.stack_pointer).ok_or(GONE_ON)?;
+    let (tid, wait) = Wait::soon(caller).ok_or(GONE_ON)?;
     let frames = reader.frames(tid).map_err(|why| why.to_string())?;
     let within = reader.within(tid);
     // Looked at last: what was read before is from this wait.
@@ -560,14 +560,17 @@ struct Wait {
 }
 
 impl Wait {
-    /// The thread whose stack the creation was on, when it waits. While it runs, in fork itself,
-    /// the kernel says nothing about it, and its child is not known.
-    fn soon(pid: u32, stack_pointer: u64) -> Option<(u32, Self)> {
+    /// The thread that has created, when it waits. While it runs, in fork itself, the kernel says
+    /// nothing about it, and its child is not known.
+    fn soon(caller: &CreatingThread) -> Option<(u32, Self)> {
+        let pid = caller.pid;
         (0..LOOKS).take_while(|_| procfs::runs(pid)).find_map(|look| {
             if look > 0 {
                 thread::sleep(BETWEEN_LOOKS);
             }
-            let tid = thread_of(pid, stack_pointer)?;
+            // Under the preloaded library a fork is on another stack than the wait.
+            let told = Some(caller.thread).filter(|thread| *thread != 0);
+            let tid = told.or_else(|| thread_of(pid, caller.stack_pointer))?;
             Some((tid, Self::now(pid, tid)?))
         })
     }

@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::collect::{Collected, Group, LineCounts, LineShare, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
+use crate::interpreter::Family;
 use crate::model::{CostModel, Speculation};
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
@@ -199,6 +200,52 @@ impl Finding {
         self.evidence.iter().map(|said| said.what.as_str()).find(|what| what.starts_with(forks::LINE_OF))
     }
 
+    /// Why there is no place.
+    #[must_use]
+    pub fn unknown_place(&self) -> Option<&str> {
+        let said = self.evidence.iter().find(|said| said.what == PLACE)?;
+        said.value.strip_prefix(NOT_KNOWN)
+    }
+
+    /// The same as a fact, where the finder knows no other reason.
+    fn place_evidence(&self) -> Option<Evidence> {
+        if self.place().is_some() || self.unknown_place().is_some() {
+            return None;
+        }
+        Some(no_place(if self.stack.is_empty() {
+            "no stack was read, as the process was gone or the calls were too few"
+        } else {
+            "the stack ends in Forkless's library, which forks on a stack of its own"
+        }))
+    }
+
+    /// Why the place has no line of a script, if it could have one and the finder has not said.
+    fn script_evidence(&self, context: &Context<'_>) -> Option<Evidence> {
+        let creates = match self.kind {
+            FindingKind::FullForkThenExec
+            | FindingKind::ForkOfSmallPages
+            | FindingKind::NeedlessShell
+            | FindingKind::PathSearch
+            | FindingKind::MissingProgram
+            | FindingKind::TextFileBusy
+            | FindingKind::StartStorm
+            | FindingKind::LoopBlocked
+            | FindingKind::Bystanders => true,
+            // Their functions are the interpreter's.
+            _ => false,
+        };
+        let is_interpreter = |frame: &Frame| !frame.is_of_script() && frame.is_of_interpreter();
+        let place = self.place().filter(|_| creates && self.unread_line().is_none());
+        let family = place.filter(|place| is_interpreter(place)).and_then(|p| Family::of_file(&p.module))?;
+        let language = family.language()?;
+        let readings = context.collected.lines.unread(self.pid);
+        let why = readings.map_or_else(
+            || "not known: the program had gone on before it was read".to_owned(),
+            |unread| format!("not known after {} readings: {}", unread.count, unread.why),
+        );
+        Some(evidence(&format!("{} {language} code", forks::LINE_OF), why))
+    }
+
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
         let place = self.place().filter(|place| place.line.is_none() && !place.is_of_interpreter())?;
@@ -220,13 +267,25 @@ impl Finding {
     }
 }
 
+/// The name of the fact about a place that is not known, and how its value begins.
+const PLACE: &str = "the place";
+const NOT_KNOWN: &str = "not known: ";
+
+/// The fact that there is no place, for this reason.
+fn no_place(why: &str) -> Evidence {
+    evidence(PLACE, format!("{NOT_KNOWN}{why}"))
+}
+
 /// The frame of a stack that is the user's code; see [`Finding::place`].
 fn place_in(stack: &[Frame]) -> Option<&Frame> {
+    if stack.iter().all(Frame::is_of_forkless) {
+        return None;
+    }
     let of_linked = frames_of_linked_c_library(stack);
     let stack = if of_linked < stack.len() { &stack[of_linked..] } else { stack };
     let stack = || stack.iter();
     let of_user = |frame: &&Frame| !frame.is_of_library();
-    let of_program = |frame: &&Frame| !frame.is_of_c_library();
+    let of_program = |frame: &&Frame| !frame.is_of_c_library() && !frame.is_of_forkless();
     let named = |frame: &&Frame| frame.function.is_some();
     let first = stack().filter(of_user).find(named);
     let with_line = || {
@@ -556,6 +615,8 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(erosion::find(context));
     findings.retain(|finding| !is_trifle(context, finding));
     for finding in &mut findings {
+        let unknown = [finding.place_evidence(), finding.script_evidence(context)];
+        finding.evidence.extend(unknown.into_iter().flatten());
         // Of an interpreter nobody wants a line: it is said why its script has none.
         if finding.unread_line().is_none() {
             let why = finding.line_evidence();
@@ -573,6 +634,43 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frame(function: &str, module: &str) -> Frame {
+        let (function, module) = (Some(function.to_owned()), module.to_owned());
+        Frame { function, module, offset: 4, ..Frame::default() }
+    }
+
+    /// Regression: under run the place of Perl's shells was `forkless_preload::fork::parent::clone`.
+    #[test]
+    fn forkless_is_no_place() {
+        let clone = || frame("forkless_preload::fork::parent::clone", "/x/libforkless_preload.so");
+        assert_eq!(place_in(&[clone(), frame("rust_eh_personality", "/x/libforkless_preload.so")]), None);
+        let perl = frame("Perl_pp_system", "/usr/bin/perl");
+        assert_eq!(place_in(&[clone(), perl.clone()]), Some(&perl));
+    }
+
+    /// Regression: nothing said that a line of JavaScript was missing, nor that a place was.
+    #[test]
+    fn what_is_not_known_is_said() {
+        look(&Collected::new(), &HashMap::new(), &CostModel::default(), |context| {
+            let of = |kind, stack: Vec<Frame>| {
+                let process = ProcessName::default();
+                let program = ProgramKey { pid: 1, image: 0 };
+                let finding = context.finding(kind, &process, &[program], 1, Estimate::default());
+                Finding { stack, ..finding }
+            };
+            let node = || vec![frame("uv_spawn", "/usr/bin/node")];
+            let said = of(FindingKind::NeedlessShell, node()).script_evidence(context);
+            assert_eq!(said.expect("a creation").what, "the line of its JavaScript code");
+            assert_eq!(of(FindingKind::CowErosion, node()).script_evidence(context), None);
+            assert_eq!(of(FindingKind::NeedlessShell, node()).place_evidence(), None);
+            let none = of(FindingKind::StartStorm, Vec::new());
+            let said = none.place_evidence().expect("no place");
+            let told = Finding { evidence: vec![said], ..none };
+            assert!(told.unknown_place().is_some_and(|why| why.starts_with("no stack was read")));
+            assert_eq!(told.place_evidence(), None);
+        });
+    }
 
     /// A command of 2 ms had one failing exec of 14 us as a finding.
     #[test]

@@ -2,8 +2,8 @@
 //! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
 
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
-use crate::collect::{LineCounts, Outcome, Starter};
-use crate::creation::ProgramKey;
+use crate::collect::{Group, LineCounts, Outcome, Starter};
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::file_name::file_name;
 use crate::interpreter::{Family, is_shell};
@@ -210,6 +210,9 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         list.push(evidence("of it the exec (measured)", time(exec)));
     }
     let (stack, lines) = place(context, &process.name);
+    if places(context, &process.name).next().is_none() {
+        list.push(super::no_place("its starts copy no memory, and their stacks are not kept"));
+    }
     let lines = several(&lines);
     list.extend(lines_evidence(&lines, "readings"));
     Some(Finding {
@@ -251,18 +254,23 @@ fn names(started: &[(String, u64)], programs: u64) -> String {
 /// that was read most often, and the lines of all its places. Each subshell of a script is a
 /// process.
 fn place(context: &Context<'_>, name: &str) -> (Vec<Frame>, LineCounts) {
-    let of_name = |program: ProgramKey| {
-        context.collected.programs.name(program).is_some_and(|process| process.name == name)
-    };
-    let places = || {
-        let starts = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
-        starts.filter(|((place, _), _)| of_name(place.program()))
-    };
     let mut lines = LineCounts::default();
-    places().for_each(|(_, group)| lines.merge(&group.lines));
-    let most = places().max_by_key(|((place, _), group)| (group.count, *place));
+    places(context, name).for_each(|(_, group)| lines.merge(&group.lines));
+    let most = places(context, name).max_by_key(|((place, _), group)| (group.count, *place));
     let native = most.map_or_else(Vec::new, |((place, _), _)| context.stack(place));
     ([lines.most(), &native].concat(), lines)
+}
+
+/// The places from which programs of this name start others by forks.
+fn places<'c>(
+    context: &'c Context<'_>,
+    name: &'c str,
+) -> impl Iterator<Item = (&'c (Place, Outcome), &'c Group)> {
+    let of_name = move |program: ProgramKey| {
+        context.collected.programs.name(program).is_some_and(|process| process.name == name)
+    };
+    let starts = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
+    starts.filter(move |((place, _), _)| of_name(place.program()))
 }
 
 #[cfg(test)]
@@ -270,8 +278,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::collect::{Collected, Group};
-    use crate::creation::Place;
+    use crate::collect::Collected;
     use crate::event::{Event, SeenProgram};
     use crate::finding::look;
     use crate::model::CostModel;

@@ -73,6 +73,11 @@ impl Frame {
         is_c_library(&self.module)
     }
 
+    /// Whether it is code of our own library, which stands between a program and its system calls.
+    pub(crate) fn is_of_forkless(&self) -> bool {
+        file_name(&self.module).starts_with("libforkless")
+    }
+
     /// Whether it is a call of a script, and no machine code.
     pub(crate) fn is_of_script(&self) -> bool {
         self.function.is_some() && self.offset == 0 && self.build_id.is_none() && self.file.is_none()
@@ -83,8 +88,7 @@ impl Frame {
     pub(crate) fn is_of_library(&self) -> bool {
         const FOLDERS: &[&str] =
             &["/rustlib/src/", "/.cargo/registry/", "/cargo/registry/src/", "/usr/include/", "/include/c++/"];
-        const MODULES: &[&str] =
-            &["libstdc++.so", "libgcc_s.so", "libc++.so", "libforkless", "libjava.so", "libjvm.so"];
+        const MODULES: &[&str] = &["libstdc++.so", "libgcc_s.so", "libc++.so", "libjava.so", "libjvm.so"];
         const NAMES: &[&str] =
             &["std::", "core::", "alloc::", "__gnu_cxx::", "__rust_", "forkless::", "forkless_child::"];
         let is_in = |file: &String| {
@@ -95,6 +99,7 @@ impl Frame {
         let function = self.function.as_deref().unwrap_or_default();
         let function = function.strip_prefix('<').unwrap_or(function);
         self.is_of_c_library()
+            || self.is_of_forkless()
             || self.file.as_ref().is_some_and(is_in)
             || MODULES.iter().any(|name| module.starts_with(name))
             || NAMES.iter().any(|name| function.starts_with(name))

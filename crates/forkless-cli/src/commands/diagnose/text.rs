@@ -191,7 +191,8 @@ pub(super) fn at(f: &Finding) -> String {
         let each = |line: &LineShare| format!("{} {:.0} %, ", line.place, line.share * 100.0);
         shown.iter().map(each).chain(others).collect()
     } else {
-        f.place().map(|frame| format!("{frame}, ")).unwrap_or_default()
+        let unknown = f.unknown_place().map(|why| format!("not known ({why}), "));
+        f.place().map(|frame| format!("{frame}, ")).or(unknown).unwrap_or_default()
     };
     let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
     format!("{place}{unread}{}", owner(f))
