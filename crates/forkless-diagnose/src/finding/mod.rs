@@ -214,8 +214,10 @@ impl Finding {
         }
         Some(no_place(if self.stack.is_empty() {
             "no stack was read, as the process was gone or the calls were too few"
-        } else {
+        } else if self.stack.iter().any(Frame::is_of_forkless) {
             "the stack ends in Forkless's library, which forks on a stack of its own"
+        } else {
+            "the stack that was read ends in the C library"
         }))
     }
 
@@ -278,12 +280,8 @@ fn no_place(why: &str) -> Evidence {
 
 /// The frame of a stack that is the user's code; see [`Finding::place`].
 fn place_in(stack: &[Frame]) -> Option<&Frame> {
-    if stack.iter().all(Frame::is_of_forkless) {
-        return None;
-    }
     let of_linked = frames_of_linked_c_library(stack);
-    let stack = if of_linked < stack.len() { &stack[of_linked..] } else { stack };
-    let stack = || stack.iter();
+    let stack = || stack[of_linked..].iter();
     let of_user = |frame: &&Frame| !frame.is_of_library();
     let of_program = |frame: &&Frame| !frame.is_of_c_library() && !frame.is_of_forkless();
     let named = |frame: &&Frame| frame.function.is_some();
@@ -298,7 +296,6 @@ fn place_in(stack: &[Frame]) -> Option<&Frame> {
         .or(first)
         .or_else(|| stack().filter(of_program).find(named))
         .or_else(|| stack().find(of_program))
-        .or_else(|| stack().next())
 }
 
 /// The least costs of a finding.
@@ -647,6 +644,25 @@ mod tests {
         assert_eq!(place_in(&[clone(), frame("rust_eh_personality", "/x/libforkless_preload.so")]), None);
         let perl = frame("Perl_pp_system", "/usr/bin/perl");
         assert_eq!(place_in(&[clone(), perl.clone()]), Some(&perl));
+    }
+
+    /// Regression: `_Fork` of a static musl, which has no unwind tables, and `do_system` of a static
+    /// glibc, which `system` ends in by a jump.
+    #[test]
+    fn the_c_library_is_no_place() {
+        let own = |function| frame(function, "/srv/app");
+        for stack in [vec![own("_Fork")], vec![own("__clone"), own("posix_spawn")]] {
+            assert_eq!(place_in(&stack), None);
+        }
+        assert_eq!(place_in(&[frame("_Fork", "/lib/libc.so.6")]), None);
+        let line = |function| Frame { line: Some(7), ..own(function) };
+        let by_system = [own("posix_spawn"), own("do_system"), line("run")];
+        assert_eq!(place_in(&by_system), Some(&by_system[2]));
+        // A program's own of that name has a line as its other functions, or none has.
+        let its_own = [own("posix_spawn"), line("do_system"), line("run")];
+        assert_eq!(place_in(&its_own), Some(&its_own[1]));
+        let stripped = [own("posix_spawn"), own("do_system"), own("run")];
+        assert_eq!(place_in(&stripped), Some(&stripped[1]));
     }
 
     /// Regression: nothing said that a line of JavaScript was missing, nor that a place was.

@@ -153,7 +153,11 @@ pub(crate) fn frames_of_linked_c_library(stack: &[Frame]) -> usize {
     let is_at = |at: usize| {
         let name = function(stack.get(at)).unwrap_or_default();
         let is_next = || function(stack.get(at + 1)).is_some_and(|next| is_the_librarys(&next));
-        is_the_librarys(&name) || BETWEEN.contains(&name.as_str()) && is_next()
+        // The library's ends in it by a jump: the next function is the program's. Debug information
+        // that tells the program's functions tells one of that name, too.
+        let has_line = |frame: &Frame| frame.line.is_some() && !frame.is_of_script();
+        let is_apart = || !has_line(&stack[at]) && stack.get(at + 1).is_some_and(has_line);
+        is_the_librarys(&name) || BETWEEN.contains(&name.as_str()) && (is_next() || is_apart())
     };
     (0..stack.len()).take_while(|at| is_at(*at)).count()
 }
