@@ -271,8 +271,8 @@ mod tests {
         }
     }
 
-    /// Regression: PHP, Node.js, Perl and root's Ruby of 300 MB were told to start each program of a
-    /// pipe by words: 8 to 14 ms for a line became 135 to 177.
+    /// Regression: PHP, Node.js, Perl and root's Ruby of 300 MB were told to start each program of
+    /// a pipe by words: 8 to 14 ms for a line became 135 to 177.
     #[test]
     fn words_that_copy_much_are_no_advice() {
         let copies = |exe, several, forks| copies_by_words(&process(exe), &[], several, forks);

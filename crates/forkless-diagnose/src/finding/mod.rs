@@ -637,7 +637,8 @@ mod tests {
         Frame { function, module, offset: 4, ..Frame::default() }
     }
 
-    /// Regression: under run the place of Perl's shells was `forkless_preload::fork::parent::clone`.
+    /// Regression: under run the place of Perl's shells was
+    /// `forkless_preload::fork::parent::clone`.
     #[test]
     fn forkless_is_no_place() {
         let clone = || frame("forkless_preload::fork::parent::clone", "/x/libforkless_preload.so");
@@ -646,8 +647,8 @@ mod tests {
         assert_eq!(place_in(&[clone(), perl.clone()]), Some(&perl));
     }
 
-    /// Regression: `_Fork` of a static musl, which has no unwind tables, and `do_system` of a static
-    /// glibc, which `system` ends in by a jump.
+    /// Regression: `_Fork` of a static musl, which has no unwind tables, and `do_system` of a
+    /// static glibc, which `system` ends in by a jump.
     #[test]
     fn the_c_library_is_no_place() {
         let own = |function| frame(function, "/srv/app");
