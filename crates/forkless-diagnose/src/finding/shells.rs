@@ -192,7 +192,12 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
                 let by_remedy = if matches!(remedy, Remedy::Change) { count } else { spared };
                 (remedy, obstacle, by_remedy)
             }
-            Err(obstacle) => (Remedy::Change, Some(obstacle), count),
+            // Where the library cannot be, what it would do with a shell is no reason.
+            Err(obstacle) => {
+                let in_program = context.everywhere.in_program(context.reach(&caller.programs)).err();
+                let absent = in_program.filter(|why| !matches!(why, Obstacle::Loaded(_)));
+                (Remedy::Change, Some(absent.unwrap_or(obstacle)), count)
+            }
         };
     let several = caller.several * 2 > count;
     let by_words = by_words(context, caller, &stack, several, saving_each);
