@@ -495,6 +495,23 @@ impl Context<'_> {
         [lines, &first_stack(places, |place| self.stack(place))].concat()
     }
 
+    /// The user's lines in compiled code, each with the creations of its places, which samples
+    /// divide where a place has several. Starts of an interpreter have one place in it, whatever
+    /// line of a script they come from.
+    pub(crate) fn compiled_lines<'s>(&self, places: impl Iterator<Item = (&'s Place, u64)>) -> LineCounts {
+        let mut lines = LineCounts::default();
+        for (place, count) in places {
+            let stacks = self.collected.stacks.get(place).map_or(&[][..], Vec::as_slice);
+            let samples: u64 = stacks.iter().map(|(_, samples)| samples).sum();
+            for (stack, of_stack) in stacks {
+                if let Some(frame) = place_in(stack).filter(|frame| !frame.is_of_interpreter()) {
+                    lines.add(std::slice::from_ref(frame), (count * of_stack).div_ceil(samples.max(1)));
+                }
+            }
+        }
+        lines
+    }
+
     /// What is the same at all places of one finding of a program: the stack of native code,
     /// whatever lines of a script were read at each. Without such a stack, the lines.
     pub(crate) fn native_or_lines(&self, place: &Place) -> Vec<Frame> {

@@ -180,8 +180,13 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let (line, _) = lines.first()?;
     let mut read = LineCounts::default();
     caller.needless.iter().for_each(|group| read.merge(&group.read));
-    let places = caller.needless.iter().flat_map(|group| group.places.each());
-    let stack = context.stack_behind(read.most(), places);
+    let places = || caller.needless.iter().flat_map(|group| group.places.each());
+    let stack = context.stack_behind(read.most(), places());
+    let (lines_of_code, by) = if read.stacks().is_empty() {
+        (context.compiled_lines(places()), "samples")
+    } else {
+        (read, "readings")
+    };
     let (remedy, obstacle, by_remedy) =
         match spared(caller, Starter::of(&stack), context.reach(&caller.programs)) {
             // Changing the program gains more.
@@ -225,12 +230,12 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         ),
         evidence("the shell's own part of each", interval(saving_each)),
     ];
-    let read = super::several(&read);
-    list.extend(lines_evidence(&read, "readings"));
+    let lines_of_code = super::several(&lines_of_code);
+    list.extend(lines_evidence(&lines_of_code, by));
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
         stack,
-        lines: read,
+        lines: lines_of_code,
         cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: list,
         reason: if caller.none == count {
@@ -304,6 +309,36 @@ mod tests {
         let starts_none = Obstacle::Shells("the line starts no program");
         assert_eq!(spared(&empty, Starter::System, None), Err(starts_none));
         assert_eq!(spared(&all, Starter::Stream, Some(&Reach::handling(libc::SIGTERM))), Ok(2));
+    }
+
+    /// Regression: a C program's lines at two places had one place, without a share.
+    #[test]
+    fn each_place_of_compiled_code_has_its_share() {
+        let place = |ip| crate::creation::Place { pid: 1, nr: 56, ip, word: 0, image: 0 };
+        let frame = |function: &str, module: &str| Frame { offset: 1, ..stack_of(function, module) };
+        let lines = |module| {
+            let mut group = ShellGroup { count: 900, ..ShellGroup::default() };
+            let mut collected = crate::collect::Collected::new();
+            for (ip, function, count) in [(1, "first", 300), (2, "second", 600)] {
+                group.places.add(place(ip), count);
+                let stack = vec![frame("do_system", "/lib/libc.so.6"), frame(function, module)];
+                collected.stacks.insert(place(ip), vec![(stack, 1)]);
+            }
+            group.lines.add("uname -a");
+            group.overhead.add(2e6);
+            collected.shells.insert((place(1).program(), Fate::OneProgram(ByRun::default())), group);
+            let model = crate::model::CostModel::default();
+            crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0).lines
+        };
+        let found: Vec<(String, f64)> =
+            lines("/srv/app").into_iter().map(|line| (line.place, (line.share * 3.0).round())).collect();
+        assert_eq!(found, [("second (app)".to_owned(), 2.0), ("first (app)".to_owned(), 1.0)]);
+        assert_eq!(lines("/usr/bin/python3"), [], "its functions tell no line of a script");
+    }
+
+    fn stack_of(function: &str, module: &str) -> Frame {
+        let (function, module) = (Some(function.to_owned()), module.to_owned());
+        Frame { function, module, ..Frame::default() }
     }
 
     /// Regression: `true` and `exit 0` were to be started by subprocess.Popen.
