@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, interval, label,
-    lines_evidence, living, mib, place_in, several, time,
+    lines_evidence, living, mib, place_in, several, site, time,
 };
 use crate::collect::{Group, LineCounts, LineShare, Outcome};
 use crate::creation::{Place, ProgramKey};
@@ -91,7 +91,7 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         // If samples show several stacks for one place, it is filed under the most frequent. The
         // samples are too few to split counts by.
         let native = context.stack(place);
-        let known = if native.is_empty() { group.lines.most().to_vec() } else { native.clone() };
+        let known = if native.is_empty() { group.lines.most().to_vec() } else { site(&native) };
         let starts = if known.is_empty() { started(group) } else { None };
         let key = (label(&process), process.cgroup.clone(), known, starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
@@ -847,6 +847,29 @@ mod tests {
         let counts: Vec<_> =
             found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.programs.len())).collect();
         assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
+    }
+
+    /// Regression: the first fork of a loop was a finding of its own. asyncio had no thread then,
+    /// and Python called its functions in another way.
+    #[test]
+    fn ways_of_one_call_are_one_place() {
+        let frame = |function: &str, module: &str, offset| Frame {
+            function: Some(function.into()),
+            module: module.into(),
+            offset,
+            ..Frame::default()
+        };
+        let libc = |offset| frame("__libc_fork", "/lib/libc.so.6", offset);
+        let python = |function: &str| frame(function, "/usr/lib/libpython3.11.so.1.0", 9);
+        let starts = |offset| frame("do_fork_exec", "/lib/_posixsubprocess.so", offset);
+        let first = [libc(74), starts(1), python("cfunction_call"), python("TaskStepMethWrapper_call")];
+        let later = [libc(761), starts(1), python("_PyEval_EvalFrameDefault"), python("task_step")];
+        assert_eq!(site(&first), site(&later));
+        assert_ne!(site(&[libc(74), starts(1)]), site(&[libc(74), starts(2)]));
+        // A program's own function of such a name is a place.
+        let own = |name| [libc(74), frame("vm_exec", "/srv/app", 1), frame(name, "/srv/app", 2)];
+        assert_ne!(site(&own("first")), site(&own("second")));
+        assert_eq!(site(&own("first")).len(), 3);
     }
 
     /// Two workers of one server, each read most often at another line, were two findings.

@@ -512,11 +512,11 @@ impl Context<'_> {
         lines
     }
 
-    /// What is the same at all places of one finding of a program: the stack of native code,
+    /// What is the same at all places of one finding of a program: the [`site`] in native code,
     /// whatever lines of a script were read at each. Without such a stack, the lines.
     pub(crate) fn native_or_lines(&self, place: &Place) -> Vec<Frame> {
         let native = self.stack(place);
-        if native.is_empty() { self.stack_of(std::iter::once((place, 1))) } else { native }
+        if native.is_empty() { self.stack_of(std::iter::once((place, 1))) } else { site(&native) }
     }
 
     /// The most frequent stack of a place.
@@ -526,6 +526,30 @@ impl Context<'_> {
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))
             .map_or_else(Vec::new, |s| s.0.clone())
     }
+}
+
+/// What tells one place of native code from another: the stack, without what changes from call
+/// to call. fork of the C library has a branch for threads, and an interpreter calls a function
+/// in other ways once it has run it a few times (PEP 659).
+fn site(stack: &[Frame]) -> Vec<Frame> {
+    /// How functions of interpreters begin that lead from a script to a function of their own.
+    const CALLS: &[&str] = &[
+        "_PyEval_",
+        "_PyObject_",
+        "PyObject_",
+        "cfunction_",
+        "rb_vm_exec",
+        "vm_exec",
+        "vm_call",
+        "Perl_runops",
+        "execute_ex",
+    ];
+    let calls = |frame: &&Frame| {
+        let name = frame.function.as_deref().filter(|_| frame.is_of_interpreter());
+        name.is_some_and(|name| CALLS.iter().any(|begin| name.starts_with(begin)))
+    };
+    let inner = stack.iter().take_while(|frame| !calls(frame)).cloned();
+    inner.map(|frame| if frame.is_of_c_library() { Frame { offset: 0, ..frame } } else { frame }).collect()
 }
 
 /// The stack of the most frequent place that has one.
