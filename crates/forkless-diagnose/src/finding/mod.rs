@@ -200,6 +200,12 @@ impl Finding {
         self.evidence.iter().map(|said| said.what.as_str()).find(|what| what.starts_with(forks::LINE_OF))
     }
 
+    /// Whether the place is, or may be, that of other forks. The evidence of that name says why.
+    #[must_use]
+    pub fn is_place_of_others(&self) -> bool {
+        self.evidence.iter().any(|said| said.what.starts_with(forks::ITS_PLACE))
+    }
+
     /// Why there is no place.
     #[must_use]
     pub fn unknown_place(&self) -> Option<&str> {
@@ -236,10 +242,12 @@ impl Finding {
             // Their functions are the interpreter's.
             _ => false,
         };
-        let is_interpreter = |frame: &Frame| !frame.is_of_script() && frame.is_of_interpreter();
-        let place = self.place().filter(|_| creates && self.unread_line().is_none());
-        let family = place.filter(|place| is_interpreter(place)).and_then(|p| Family::of_file(&p.module))?;
-        let language = family.language()?;
+        let place = self.place().filter(|place| creates && !place.is_of_script())?;
+        if self.unread_line().is_some() || !(place.is_of_interpreter() || place.is_of_shared_library()) {
+            return None;
+        }
+        // A library of the language's own calls for its script, too (_posixsubprocess.so).
+        let language = self.stack.iter().find_map(|frame| Family::of_file(&frame.module)?.language())?;
         let readings = context.collected.lines.unread(self.pid);
         let why = readings.map_or_else(
             || "not known: the program had gone on before it was read".to_owned(),

@@ -195,7 +195,8 @@ pub(super) fn at(f: &Finding) -> String {
         f.place().map(|frame| format!("{frame}, ")).or(unknown).unwrap_or_default()
     };
     let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
-    format!("{place}{unread}{}", owner(f))
+    let of_others = if f.is_place_of_others() { "sampled at other forks, too, " } else { "" };
+    format!("{place}{of_others}{unread}{}", owner(f))
 }
 
 /// The processes, and what they belong to.
