@@ -197,7 +197,8 @@ impl Finding {
     /// of that name says why.
     #[must_use]
     pub fn unread_line(&self) -> Option<&str> {
-        self.evidence.iter().map(|said| said.what.as_str()).find(|what| what.starts_with(forks::LINE_OF))
+        let is_of_script = |what: &&str| what.starts_with(forks::LINE_OF) || *what == METHOD;
+        self.evidence.iter().map(|said| said.what.as_str()).find(is_of_script)
     }
 
     /// Whether the place is, or may be, that of other forks. The evidence of that name says why.
@@ -259,10 +260,11 @@ impl Finding {
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
         let place = self.place().filter(|place| place.line.is_none() && !place.is_of_interpreter())?;
-        if place.module.ends_with("/libjava.so") {
+        // Java's own library forks for a method. The place is then what its stack has below that.
+        if !place.is_compiled() && self.stack.iter().any(|frame| frame.module.ends_with("/libjava.so")) {
             let how =
                 "run java with -XX:+PreserveFramePointer, and jcmd PID Compiler.perfmap before the watch";
-            return Some(evidence("the method of the place", format!("not known: {how}")));
+            return Some(evidence(METHOD, format!("{NOT_KNOWN}{how}")));
         }
         let why = match place.no_line? {
             NoLine::NotInstalled => {
@@ -280,6 +282,8 @@ impl Finding {
 /// The name of the fact about a place that is not known, and how its value begins.
 const PLACE: &str = "the place";
 const NOT_KNOWN: &str = "not known: ";
+/// The name of the fact about a method of Java that is not known.
+const METHOD: &str = "the method of the place";
 
 /// The fact that there is no place, for this reason.
 fn no_place(why: &str) -> Evidence {
@@ -735,6 +739,14 @@ mod tests {
             let told = Finding { evidence: vec![said], ..none };
             assert!(told.unknown_place().is_some_and(|why| why.starts_with("no stack was read")));
             assert_eq!(told.place_evidence(), None);
+            // Regression: the place of java's forks was JavaMain, and nothing said more.
+            let forks = |frame| vec![frame, super::tests::frame("JavaMain", "/jvm/lib/libjli.so")];
+            let java = of(FindingKind::FullForkThenExec, forks(frame("startChild", "/jvm/lib/libjava.so")));
+            assert_eq!(java.line_evidence().expect("no method").what, METHOD);
+            assert_eq!(
+                of(FindingKind::FullForkThenExec, forks(frame("run", "/srv/a.so"))).line_evidence(),
+                None
+            );
         });
     }
 

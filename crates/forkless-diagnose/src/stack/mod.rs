@@ -107,7 +107,7 @@ impl Frame {
     }
 
     /// Whether it is code of a run-time compiler, named by its map.
-    fn is_compiled(&self) -> bool {
+    pub(crate) fn is_compiled(&self) -> bool {
         self.module.starts_with("/tmp/perf-") && self.module.ends_with(".map")
     }
 
