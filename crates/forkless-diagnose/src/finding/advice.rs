@@ -188,6 +188,14 @@ const HELPER: &str = "Let a small helper run the line, a sh that was started bef
 
 /// A line's programs, started by words.
 fn for_lines(process: &ProcessName, stack: &[Frame], several: bool) -> &'static str {
+    // Its users write commands of rules, and no calls.
+    if process.exe.as_deref().is_some_and(|exe| ["ninja", "samu"].contains(&file_name(exe))) {
+        return if several {
+            "Let one program do the work of the rule's command: ninja starts a shell for each command"
+        } else {
+            "Begin the command of the rule with exec: the shell makes way for the program, and under the preloaded library no shell is started for such a line"
+        };
+    }
     match (family(process, stack), several) {
         (Some(Family::Python(_) | Family::PyPy), false) => {
             "Give subprocess.run a list of words, without shell=True, in place of the line"
@@ -303,6 +311,8 @@ mod tests {
         for several in [true, false] {
             let said = for_shells(&process("/usr/bin/make"), &[], several, ByWords::Less);
             assert!(!said.contains("forkless") && !said.contains("argument vector"), "{said}");
+            let said = for_shells(&process("/usr/bin/ninja"), &[], several, ByWords::Less);
+            assert!(said.contains("the rule") && !said.contains("argument vector"), "{said}");
         }
     }
 

@@ -104,7 +104,7 @@ fn spared(caller: &Caller<'_>, starter: Starter, reach: Option<&Reach>) -> Resul
     }
     let any = |is_so: fn(ByRun) -> bool| caller.single.iter().any(|(by_run, _)| is_so(*by_run));
     Err(Obstacle::Shells(if starter == Starter::Own && any(|by_run| by_run.proven && !by_run.replaces) {
-        "this shell waits for the command"
+        "this shell waits for the command, unless the line begins with `exec`"
     } else if starter != Starter::Own && any(|by_run| by_run.proven) {
         "the program handles or blocks signals that would end a waiting shell"
     } else if caller.single.is_empty() && caller.several == 0 {
