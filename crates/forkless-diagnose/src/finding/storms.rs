@@ -89,6 +89,8 @@ fn builtin(kind: Kind, program: &str) -> Option<&'static str> {
 
 struct Advice {
     text: String,
+    /// The programs' own work goes, too: the shell does it in no time.
+    with_work: bool,
     /// Share of the starts that it saves.
     saves: Estimate,
 }
@@ -113,10 +115,11 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             words.truncate(3);
             if words.is_empty() {
                 let text = "Start one program for many lines or files, not one for each: read them in a loop into its input, or give it all the files".to_owned();
-                return Advice { text, saves: at_most(once) };
+                return Advice { text, with_work: false, saves: at_most(once) };
             }
             Advice {
                 text: format!("Use what the shell does itself: {}", words.join(", ")),
+                with_work: true,
                 saves: Estimate::exact(share(count)),
             }
         }
@@ -128,10 +131,11 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
                 ),
                 None => "Give each program more arguments: raise -s, or let it read its input".to_owned(),
             };
-            Advice { text, saves: Estimate::exact(once) }
+            Advice { text, with_work: false, saves: Estimate::exact(once) }
         }
         Kind::Find => Advice {
             text: "End -exec with {} + and not with {} \\;, so that one program gets many files".to_owned(),
+            with_work: false,
             saves: Estimate::exact(once),
         },
         Kind::Make => {
@@ -149,7 +153,7 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
                 None => "Where a recipe has several lines, let one shell run them all (.ONESHELL:, or join them with &&); a recipe of one line gains nothing by that, but no shell is started for a line without quotes, redirections, variables and pipes of the shell".to_owned(),
             };
             // How many lines a recipe has is not seen: one shell for each recipe is left.
-            Advice { text, saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells } }
+            Advice { text, with_work: false, saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells } }
         }
     }
 }
@@ -178,11 +182,15 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         return None;
     }
     let started = starter.started.top(32);
-    let Advice { text, saves } = advice(kind, &process, &started, programs);
+    let Advice { text, with_work, saves } = advice(kind, &process, &started, programs);
     if saves.mid < SAVED {
         return None;
     }
-    let each = model.program.plus(Estimate::exact(caller_ns / programs as f64));
+    // The price is that of the smallest program. What these took themselves is more than is saved
+    // where they wait for something: it is the interval's end.
+    let most = if with_work { starter.mean_busy_ns() } else { 0.0 };
+    let price = Estimate { high: model.program.high.max(most), ..model.program };
+    let each = price.plus(Estimate::exact(caller_ns / programs as f64));
     let saving_each =
         Estimate { low: each.low * saves.low, mid: each.mid * saves.mid, high: each.high * saves.high };
     if context.shares(saving_each, programs).mid < context.thresholds.share {
@@ -196,6 +204,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             started.iter().take(8).map(|(name, n)| format!("{name} ({n})")).collect::<Vec<_>>().join(", "),
         ),
         evidence("they live", format!("{} on average", time(starter.mean_life_ns()))),
+        evidence("of it without waits for a processor", time(starter.mean_busy_ns())),
         evidence(
             "exec, dynamic loading and exit of each (priced as those of /bin/true)",
             interval(model.program),
@@ -337,7 +346,7 @@ mod tests {
         let said = |kind, process: &ProcessName, started: &[(&str, u64)]| {
             let started: Vec<_> = started.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
             let programs = started.iter().map(|(_, count)| count).sum();
-            let Advice { text, saves } = advice(kind, process, &started, programs);
+            let Advice { text, saves, .. } = advice(kind, process, &started, programs);
             (text, saves.mid)
         };
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
@@ -360,6 +369,15 @@ mod tests {
         assert!(text.contains("a recipe of one line gains nothing"), "{text}");
         let sh = [("sh".to_owned(), 80)];
         assert_eq!(advice(Kind::Make, &make, &sh, 80).saves.low, 0.0, "how many lines is not seen");
+    }
+
+    /// Regression: date, basename and expr took twice the price of the smallest program, and the
+    /// saving's interval ended below what one gets.
+    #[test]
+    fn the_work_of_programs_that_a_shell_replaces_may_be_saved() {
+        let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
+        let with_work = |program: &str| advice(Kind::Bash, &bash, &[(program.to_owned(), 90)], 90).with_work;
+        assert!(with_work("date") && !with_work("gcc"));
     }
 
     #[test]
