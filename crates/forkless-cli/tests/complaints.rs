@@ -247,6 +247,8 @@ fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
     let Some(full) = full_disk() else { return };
     let scratch = Scratch::new("complaints-full");
     let result = result(&scratch);
+    let watch = ["diagnose", "--tier", "procfs", "--json", "-o", "report.json", "--", "true"];
+    assert_ne!(forkless(&scratch, &watch).output().unwrap().status.code(), Some(2));
     for arguments in [
         &["--help"][..],
         &["run", "--help"],
@@ -262,6 +264,9 @@ fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
         &["sh", "--explain", "true"],
         &["sh", "--json", "true"],
         &["repair", "--dry-run", "--pid", "self"],
+        &["diagnose", "--tier", "procfs", "--", "true"],
+        &["diagnose", "--tier", "procfs", "--json", "--", "true"],
+        &["diagnose", "compare", "report.json", "report.json"],
     ] {
         let own = std::process::id().to_string();
         let arguments: Vec<&str> =

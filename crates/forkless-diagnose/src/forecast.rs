@@ -138,7 +138,7 @@ impl ForkForecast {
         let now = model.fork(small_pages, huge_pages).plus(of_mappings(mappings));
         let gains = |cost: &Estimate| cost.mid < now.mid;
         let with_huge_pages = match &shape {
-            None => Err("this user may not look at its memory; root may".to_owned()),
+            None => Err("its memory may not be looked at: that needs CAP_SYS_PTRACE, or its user and no fewer capabilities".to_owned()),
             Some(shape) => with_huge_pages(pid, &memory, shape, model),
         };
         let with_huge_pages = with_huge_pages.map(|cost| cost.plus(of_mappings(mappings))).and_then(|cost| {

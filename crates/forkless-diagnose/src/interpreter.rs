@@ -1,6 +1,8 @@
 //! Interpreters and shells, told by a file's name whatever its version: `python3.11`, `sh`,
 //! `libruby-3.1.so.3.1`. What follows from the family stands where it is used.
 
+use forkless_frames::Language;
+
 use crate::file_name::file_name;
 
 /// Programs that carry out what their users write.
@@ -47,6 +49,20 @@ impl Family {
             "lua" | "tclsh" | "Rscript" | "deno" | "bun" | "awk" => Self::Other,
             _ => return None,
         })
+    }
+
+    /// The language of its scripts, if their lines are read.
+    pub(crate) fn language(self) -> Option<&'static str> {
+        let language = match self {
+            Self::Python(_) => Language::Python,
+            Self::Node => Language::JavaScript,
+            Self::Ruby => Language::Ruby,
+            Self::Perl => Language::Perl,
+            Self::Php | Self::PhpFpm => Language::Php,
+            Self::Bash => Language::Bash,
+            _ => return None,
+        };
+        Some(language.name())
     }
 
     pub(crate) fn is_shell(self) -> bool {

@@ -81,7 +81,7 @@ impl KnownProgram {
         let renamed = is_text(&self.comm) && !told.iter().flatten().any(|path| is_comm(path)) && !by_runtime;
         // Without a program there is nothing that the name could be compared with.
         if renamed && told.iter().flatten().next().is_some() {
-            return self.comm.clone();
+            return without_open_bracket(&self.comm).to_owned();
         }
         if let Some(started) = interpreted(exe, &self.arguments) {
             return started;
@@ -105,6 +105,7 @@ impl KnownProgram {
         }
         let word = first.split([' ', ':']).next()?;
         let word = if word.starts_with(['/', '.']) { file_name(word) } else { word };
+        let word = without_open_bracket(word);
         is_text(word).then_some(word)
     }
 
@@ -117,6 +118,14 @@ impl KnownProgram {
             // Perl writes blanks over what was there.
             && self.arguments.iter().skip(1).all(|word| word.trim().is_empty())
     }
+}
+
+/// The name in a title that is bracketed as a whole (`[celeryd: celery@vm:MainProcess]`), of which
+/// only the beginning is there.
+fn without_open_bracket(name: &str) -> &str {
+    let is_open = |(open, close)| name.starts_with(open) && !name.contains(close);
+    let opens = [('[', ']'), ('(', ')'), ('<', '>'), ('{', '}')].into_iter().any(is_open);
+    if opens { &name[1..] } else { name }
 }
 
 /// Whether a name can be read. A program may name itself by any bytes, and those that are no UTF-8
@@ -322,6 +331,11 @@ mod tests {
             called("redis-server", Some("/usr/bin/redis-check-rdb"), None, &["redis-server *:6379"]),
             "redis-server"
         );
+        // Celery's names were `[celeryd`, and where its title is not known, `[celeryd: celer`.
+        let title = ["[celeryd: celery@vm:MainProcess] -active- (worker -l info)"];
+        assert_eq!(called("[celeryd: celer", python, None, &title), "celeryd");
+        assert_eq!(called("[celeryd: celer", python, None, &[]), "celeryd: celer");
+        assert_eq!(without_open_bracket("(sd-pam)"), "(sd-pam)");
         assert_eq!(called("ingest", python, None, &["python3", "worker.py"]), "ingest");
         let blank = ["shop-api", "", "", ""];
         let node = Some("/usr/bin/node");

@@ -12,6 +12,8 @@ use crate::interpreter::is_shell;
 /// Whether a line can be carried out without a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fate {
+    /// The line starts no program: `true`, `exit 0`.
+    NoProgram,
     /// The line is one program: a spawn carries it out.
     OneProgram(ByRun),
     /// The line is several programs: a pipeline or a list.
@@ -61,7 +63,7 @@ impl Fate {
     /// The name in metrics, without the reason.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::OneProgram(_) | Self::Programs => "needless",
+            Self::NoProgram | Self::OneProgram(_) | Self::Programs => "needless",
             Self::NeedsShell(_) => "needed",
             Self::Unknown => "unknown",
         }
@@ -107,6 +109,7 @@ impl Judge {
         let variables: Vec<&[u8]> =
             environment.split(|&byte| byte == 0).filter(|variable| !variable.is_empty()).collect();
         match analyze(line.as_bytes(), variables.as_slice(), traits, &mut self.buffer) {
+            Ok(script) if script.program_count() == 0 => Fate::NoProgram,
             Ok(script) if script.program_count() == 1 => Fate::OneProgram(ByRun::of(&script)),
             Ok(_) => Fate::Programs,
             Err(rejection) => Fate::NeedsShell(rejection.reason.to_string()),
@@ -177,6 +180,9 @@ mod tests {
         let redirected = by_run("exec /bin/true >/dev/null");
         assert!(redirected.spares_libcs(true) && !redirected.spares_executed());
         assert!(!by_run("! /bin/true").spares_libcs(false), "the shell inverts the status");
+        for none in ["true", "false", ":", "exit 0", "true && exit"] {
+            assert_eq!(judge.fate(none, false, "/bin/sh", own), Fate::NoProgram, "{none}");
+        }
         assert_eq!(judge.fate("/bin/true | cat", false, "/bin/sh", own), Fate::Programs);
         assert!(matches!(judge.fate("for i in a; do :; done", false, "/bin/sh", own), Fate::NeedsShell(_)));
         assert_eq!(judge.fate("tru", true, "/bin/sh", own), Fate::Unknown);

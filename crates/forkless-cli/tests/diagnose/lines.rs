@@ -15,8 +15,9 @@ use serde_json::Value;
 use crate::support::{FORKLESS, add_needing, find, fixture, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn(), &str); 27] = [
+    let tests: [(&str, fn(), &str); 28] = [
         ("lines::of_python", || both("python3", "sites.py"), "python3"),
+        ("lines::of_python_without_a_file", without_file, "python3"),
         ("lines::of_perl", || both("perl", "sites.pl"), "perl"),
         ("lines::of_ruby", || both("ruby", "sites.rb"), "ruby"),
         ("lines::of_bash", || both("bash", "sites.bash"), "bash"),
@@ -49,6 +50,16 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("lines::of_a_program_whose_file_was_replaced", replaced, "cc"),
     ];
     add_needing(trials, &tests);
+}
+
+/// Its code is an argument. The place was a function of the standard library's.
+fn without_file() {
+    let text = fs::read_to_string(source("sites.py")).expect("a fixture");
+    let found = lines(&report(&[], &["python3".as_ref(), "-c".as_ref(), text.as_ref()]), "<string>");
+    let marked = marked(&source("sites.py")).into_iter().map(|line| line.replace("sites.py", "<string>"));
+    let mut marked: Vec<String> = marked.collect();
+    marked.sort();
+    assert_eq!(found, marked);
 }
 
 /// Another program is at its path by the time of its first fork.

@@ -14,7 +14,7 @@ use crate::support::{FORKLESS, add_needing, find, fixture, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 21] = [
+    let tests: [Test; 22] = [
         ("remedies::python_with_a_preexec_fn", || by_word(&[PYTHON], "preexec.py"), PYTHON),
         ("remedies::python_with_options_of_the_package", python_options, PYTHON),
         ("remedies::python_that_forks_onto_a_terminal", python_terminal, PYTHON),
@@ -26,6 +26,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("remedies::ruby_that_forks_itself_as_root", ruby_fork_as_root, "ruby"),
         ("remedies::ruby_beside_workers", ruby_beside_workers, "ruby"),
         ("remedies::perl", || by_word(&["perl"], "system.pl"), "perl"),
+        ("remedies::lines_of_perl_that_holds_much", lines_of_much, "perl"),
         ("remedies::php", || by_word(&["php"], "proc_open.php"), "php"),
         ("remedies::node", || by_word(&["node"], "spawn_sync.js"), "node"),
         ("remedies::java", java, "javac"),
@@ -116,6 +117,20 @@ fn by_word(interpreter: &[&str], name: &str) {
     let Some(mended) = watched(&[&command[..], &["remedied"]].concat()) else { return };
     is_mended(&mended, &program);
     by_run(&command, &finding, &program);
+}
+
+/// By words each of a line's programs would be a copy of 192 MiB. Without the memory they are the
+/// remedy.
+fn lines_of_much() {
+    let program = Program::of("lines.pl");
+    let Some(found) = watched(&["perl", &program.path]) else { return };
+    program.finding(&found);
+    let Some(mended) = watched(&["perl", &program.path, "remedied"]) else { return };
+    is_mended(&mended, &program);
+    let small = "system '/bin/true; /bin/true' for 1 .. 80";
+    let Some(found) = watched(&["perl", "-e", small]) else { return };
+    let remedy = crate::support::of_kind(&found, &program.kind)["remedy"].to_string();
+    assert!(remedy.contains("IPC::Run") && !remedy.contains("helper"), "{remedy}");
 }
 
 fn python_options() {

@@ -454,7 +454,7 @@ const GONE_ON: &str = "the program had gone on";
 /// The child that a caller waits for, and the caller's lines.
 fn read(reader: &Reader, caller: &CreatingThread) -> Result<(u32, Read), String> {
     let pid = caller.pid;
-    let (tid, wait) = Wait::soon(pid, caller.stack_pointer).ok_or(GONE_ON)?;
+    let (tid, wait) = Wait::soon(caller).ok_or(GONE_ON)?;
     let frames = reader.frames(tid).map_err(|why| why.to_string())?;
     let within = reader.within(tid);
     // Looked at last: what was read before is from this wait.
@@ -560,14 +560,17 @@ struct Wait {
 }
 
 impl Wait {
-    /// The thread whose stack the creation was on, when it waits. While it runs, in fork itself,
-    /// the kernel says nothing about it, and its child is not known.
-    fn soon(pid: u32, stack_pointer: u64) -> Option<(u32, Self)> {
+    /// The thread that has created, when it waits. While it runs, in fork itself, the kernel says
+    /// nothing about it, and its child is not known.
+    fn soon(caller: &CreatingThread) -> Option<(u32, Self)> {
+        let pid = caller.pid;
         (0..LOOKS).take_while(|_| procfs::runs(pid)).find_map(|look| {
             if look > 0 {
                 thread::sleep(BETWEEN_LOOKS);
             }
-            let tid = thread_of(pid, stack_pointer)?;
+            // Under the preloaded library a fork is on another stack than the wait.
+            let told = Some(caller.thread).filter(|thread| *thread != 0);
+            let tid = told.or_else(|| thread_of(pid, caller.stack_pointer))?;
             Some((tid, Self::now(pid, tid)?))
         })
     }
@@ -629,7 +632,10 @@ fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<Frame> {
 
 fn is_library(file: &str) -> bool {
     let inside = ["/lib/python3", "/lib/ruby/", "/ruby/vendor_ruby/", "/perl5/", "/share/perl/", "/php/"];
-    file.starts_with("node:") || file.starts_with('<') || inside.iter().any(|part| file.contains(part))
+    // Modules in Python's binary (`<frozen runpy>`), Ruby's methods in Ruby (`<internal:kernel>`).
+    // Other names in such brackets are the user's code: `<string>` of python3 -c, `<stdin>`.
+    let built_in = ["node:", "<frozen ", "<internal:"];
+    built_in.iter().any(|begin| file.starts_with(begin)) || inside.iter().any(|part| file.contains(part))
 }
 
 #[cfg(test)]
@@ -654,6 +660,20 @@ mod tests {
         };
         assert_eq!(of_the_user(frames.clone()), as_they_are(&frames[2..]));
         assert_eq!(of_the_user(frames[..2].to_vec()), as_they_are(&frames[..2]));
+    }
+
+    /// Regression: `python3 -c` that used subprocess was told `Popen._execute_child`.
+    #[test]
+    fn code_of_a_command_line_or_of_standard_input_is_the_users() {
+        for user in ["<string>", "<stdin>", "<ipython-input-1-2a>", "-e", "[eval]"] {
+            let frames = vec![
+                frame("_execute_child", "/usr/lib/python3.11/subprocess.py"),
+                frame("job", user),
+                frame("_run_code", "<frozen runpy>"),
+            ];
+            assert_eq!(of_the_user(frames)[0].module, user);
+        }
+        assert!(is_library("<frozen runpy>") && is_library("<internal:kernel>"));
     }
 
     #[test]

@@ -526,7 +526,7 @@ impl Collected {
         if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
             forget_the_least(&mut self.shells, |group| group.count as f64);
         }
-        if matches!(key.1, shell::Fate::OneProgram(_) | shell::Fate::Programs) {
+        if !matches!(key.1, shell::Fate::NeedsShell(_) | shell::Fate::Unknown) {
             self.programs.invoked(key.0);
         }
         *self.sums.shells.entry(key.1.name()).or_default() += 1;
@@ -535,6 +535,7 @@ impl Collected {
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
         group.places.add(creation.place, 1);
+        group.add_caller(creation);
         // Before its exec it is a copy of its caller. After another exec it is the program itself.
         let as_shell = creation.until_exec_ns.filter(|_| creation.execs == 1);
         if let (Some(programs), Some(until_exec)) = (programs, as_shell) {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::bounded::TopNames;
 use super::line_counts::LineCounts;
-use crate::creation::Place;
-use crate::estimate::Times;
+use crate::creation::{CallerMemory, Creation, CreationKind, Place};
+use crate::estimate::{Stream, Times};
 
 /// Failed execs of one process's children, or of the process itself.
 #[derive(Debug, Clone, Default)]
@@ -66,4 +66,20 @@ pub(crate) struct ShellGroup {
     pub(crate) comm: String,
     /// The user's lines that were read at these shells, and at no other creation.
     pub(crate) read: LineCounts,
+    /// How many of them were started by a fork that copied their caller's memory.
+    pub(crate) forked: u64,
+    /// Their caller's anonymous memory, bytes.
+    pub(crate) anon: Stream,
+}
+
+impl ShellGroup {
+    /// Adds what is known of the caller.
+    pub(super) fn add_caller(&mut self, creation: &Creation) {
+        let copies = creation.kind == CreationKind::FullFork && !creation.flags.is_speculated();
+        self.forked += u64::from(copies);
+        // As of a `Group`: zero means unknown.
+        if creation.memory != CallerMemory::default() {
+            self.anon.add(creation.memory.anon as f64);
+        }
+    }
 }

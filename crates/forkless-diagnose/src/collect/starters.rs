@@ -29,6 +29,8 @@ pub(crate) struct Starter {
     pub(crate) program: Option<ProgramKey>,
     /// The programs' lives.
     lives: Stream,
+    /// The same without their waits for a processor.
+    busy: Stream,
     /// The execs of the programs, as far as they were timed.
     execs: Stream,
     /// The most frequent programs, by their file.
@@ -46,6 +48,7 @@ impl Starter {
             if let Some(ns) = creation.lifetime_ns {
                 self.short += u64::from(ns.saturating_sub(creation.processor_wait_ns) <= SHORT);
                 self.lives.add(ns as f64);
+                self.busy.add(ns.saturating_sub(creation.processor_wait_ns) as f64);
             }
             if let Some(ns) = creation.exec_ns {
                 self.execs.add(ns as f64);
@@ -61,6 +64,7 @@ impl Starter {
         self.short += other.short;
         self.turns += other.turns;
         self.lives.merge(&other.lives);
+        self.busy.merge(&other.busy);
         self.execs.merge(&other.execs);
         self.started.merge(&other.started);
         self.spent.merge(&other.spent);
@@ -92,6 +96,11 @@ impl Starter {
     /// The mean life of its programs.
     pub(crate) fn mean_life_ns(&self) -> f64 {
         self.lives.mean
+    }
+
+    /// The same without their waits for a processor.
+    pub(crate) fn mean_busy_ns(&self) -> f64 {
+        self.busy.mean
     }
 
     /// The mean time of the execs, if they were timed.

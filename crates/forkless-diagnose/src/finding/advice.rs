@@ -119,10 +119,84 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
     text.to_owned()
 }
 
+/// What it costs to start a line's programs by words, beside the shell that this saves: by a fork
+/// each they copy what their caller holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ByWords {
+    /// Less than the shell.
+    Less,
+    /// More than the shell.
+    More,
+    /// It depends on the caller's memory, which is not known.
+    Unknown,
+}
+
+/// How many more copies of the caller's memory a line's programs make without their shell, at
+/// least. `forks`: the caller's starts of shells copy it.
+pub(super) fn copies_by_words(process: &ProcessName, stack: &[Frame], several: bool, forks: bool) -> u32 {
+    let programs = if several { 2 } else { 1 };
+    let of_shell = u32::from(forks);
+    match family(process, stack) {
+        // system() and popen() of the C library copy nothing, and proc_open and the subprocess of
+        // old Pythons do.
+        Some(Family::Php | Family::PhpFpm | Family::Python(Some(..=9))) => programs - of_shell,
+        // These start a program in the way that they start a shell.
+        Some(Family::Node | Family::Ruby | Family::Perl | Family::Bash | Family::Shell) if forks => {
+            programs - of_shell
+        }
+        _ => 0,
+    }
+}
+
 /// For shells that are started for lines that need none: of one program, or of `several` with pipes
 /// or one after the other.
-pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) -> String {
-    let text = match (family(process, stack), several) {
+pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool, by_words: ByWords) -> String {
+    let words = for_lines(process, stack, several);
+    if by_words == ByWords::Less {
+        return words.to_owned();
+    }
+    let (holder, instead) = match family(process, stack) {
+        Some(Family::Python(_)) => (
+            "Python",
+            "Use Python 3.10 or newer, whose subprocess starts programs by vfork, and give it a list of words",
+        ),
+        Some(Family::Bash | Family::Shell) => (
+            "the shell",
+            "Keep much data in files or pipes and not in variables, then write the line into the script itself",
+        ),
+        Some(Family::Node) => ("Node.js", HELPER),
+        Some(Family::Ruby) => ("Ruby", HELPER),
+        Some(Family::Perl) => ("Perl", HELPER),
+        Some(Family::Php | Family::PhpFpm) => ("PHP", HELPER),
+        _ => ("the program", HELPER),
+    };
+    match by_words {
+        ByWords::More => format!(
+            "{instead}: to start each program of the line here would copy what {holder} holds, which costs more than the shell"
+        ),
+        _ => format!(
+            "{words}, where {holder} holds little memory: each start copies it, which costs more than a shell where it is much"
+        ),
+    }
+}
+
+/// For lines such as `true` or `exit 0`.
+pub(super) const WITHOUT_PROGRAM: &str =
+    "Do without the line, or do in the program itself what it does: it starts no program";
+
+const HELPER: &str = "Let a small helper run the line, a sh that was started before the data was loaded and reads lines from a pipe";
+
+/// A line's programs, started by words.
+fn for_lines(process: &ProcessName, stack: &[Frame], several: bool) -> &'static str {
+    // Its users write commands of rules, and no calls.
+    if process.exe.as_deref().is_some_and(|exe| ["ninja", "samu"].contains(&file_name(exe))) {
+        return if several {
+            "Let one program do the work of the rule's command: ninja starts a shell for each command"
+        } else {
+            "Begin the command of the rule with exec: the shell makes way for the program, and under the preloaded library no shell is started for such a line"
+        };
+    }
+    match (family(process, stack), several) {
         (Some(Family::Python(_) | Family::PyPy), false) => {
             "Give subprocess.run a list of words, without shell=True, in place of the line"
         }
@@ -141,9 +215,7 @@ pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) 
         (Some(Family::Perl), true) => {
             "Give IPC::Run a list of words for each program, or do in Perl what the line's small programs do"
         }
-        (Some(Family::Php | Family::PhpFpm), false) => {
-            "Where PHP holds little memory, give proc_open an array of words. It copies what PHP holds, which costs more than a shell where that is much"
-        }
+        (Some(Family::Php | Family::PhpFpm), false) => "Give proc_open an array of words",
         (Some(Family::Php | Family::PhpFpm), true) => {
             "Give proc_open an array of words for each program of the line: the pipe of one is a descriptor of the next"
         }
@@ -168,8 +240,7 @@ pub(super) fn for_shells(process: &ProcessName, stack: &[Frame], several: bool) 
         (Some(Family::Other) | None, true) => {
             "Run the line by `forkless::shell` or `forkless_system`, or start each program of it with an argument vector and a pipe"
         }
-    };
-    text.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -203,9 +274,34 @@ mod tests {
             ("/srv/web", "and a pipe"),
             ("/usr/bin/make", "one command a line"),
         ] {
-            let of = |several| for_shells(&process(exe), &[], several);
+            let of = |several| for_shells(&process(exe), &[], several, ByWords::Less);
             assert!(of(true).contains(way) && !of(false).contains(way), "{exe}");
         }
+    }
+
+    /// Regression: PHP, Node.js, Perl and root's Ruby of 300 MB were told to start each program of
+    /// a pipe by words: 8 to 14 ms for a line became 135 to 177.
+    #[test]
+    fn words_that_copy_much_are_no_advice() {
+        let copies = |exe, several, forks| copies_by_words(&process(exe), &[], several, forks);
+        for exe in ["node", "ruby3.1", "perl", "bash", "dash"] {
+            assert_eq!([copies(exe, false, true), copies(exe, true, true)], [0, 1], "{exe}");
+        }
+        // Its system() copies nothing.
+        for exe in ["php8.2", "python3.8"] {
+            assert_eq!([copies(exe, false, false), copies(exe, true, false)], [1, 2], "{exe}");
+        }
+        for exe in ["ruby3.1", "python3.11", "/srv/web", "java"] {
+            assert_eq!(copies(exe, true, false), 0, "{exe}");
+        }
+        let said = |exe, by_words| for_shells(&process(exe), &[], true, by_words);
+        for exe in ["php8.2", "node", "ruby3.1", "perl"] {
+            let more = said(exe, ByWords::More);
+            assert!(more.starts_with("Let a small helper run the line"), "{more}");
+            assert!(said(exe, ByWords::Unknown).contains("holds little memory"), "{exe}");
+        }
+        assert!(said("python3.9", ByWords::More).contains("3.10 or newer"));
+        assert!(said("bash", ByWords::More).contains("files or pipes"));
     }
 
     /// Regression: a line without a shell was promised, and run kept all 450 shells of a make.
@@ -213,8 +309,10 @@ mod tests {
     #[test]
     fn make_is_not_promised_lines_without_a_shell() {
         for several in [true, false] {
-            let said = for_shells(&process("/usr/bin/make"), &[], several);
+            let said = for_shells(&process("/usr/bin/make"), &[], several, ByWords::Less);
             assert!(!said.contains("forkless") && !said.contains("argument vector"), "{said}");
+            let said = for_shells(&process("/usr/bin/ninja"), &[], several, ByWords::Less);
+            assert!(said.contains("the rule") && !said.contains("argument vector"), "{said}");
         }
     }
 

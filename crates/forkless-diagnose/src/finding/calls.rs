@@ -112,6 +112,8 @@ fn finding(
     {
         return None;
     }
+    // A noisy price is no more than the process has used.
+    let each = Estimate { high: each.high.min((cpu_ns / count as f64).max(each.mid)), ..each };
     let stack = context.stack(&merged.place.1);
     let text = text(&stack);
     let mut list = vec![

@@ -24,6 +24,8 @@ const DEEP: usize = 4;
 enum Writer {
     Collector,
     Counts,
+    /// One of both: the interpreter has no debug information that tells them apart.
+    CountsOrProgram,
     Allocator,
     /// Code of Ruby that has no name, most of it the collector's.
     Ruby,
@@ -36,6 +38,7 @@ impl Writer {
         match self {
             Self::Collector => "the garbage collector",
             Self::Counts => "reference counts",
+            Self::CountsOrProgram => "reference counts or its own writes",
             Self::Allocator => "the allocator",
             Self::Ruby => "Ruby itself",
             Self::Program => "the program",
@@ -85,11 +88,14 @@ impl Writer {
         if is(&ALLOCATOR) {
             return Self::Allocator;
         }
-        // These keep a count in each object, so that reading one writes to it.
-        let counts =
-            |family| matches!(family, Family::Python(_) | Family::Perl | Family::Php | Family::PhpFpm);
-        if Family::of_file(&innermost.module).is_some_and(counts) {
-            return Self::Counts;
+        if let Some(family) = Family::of_file(&innermost.module).filter(|family| keeps_counts(*family)) {
+            return if is_count(innermost) {
+                Self::Counts
+            } else if stores(innermost) || tells_counts(family, innermost) {
+                Self::Program
+            } else {
+                Self::CountsOrProgram
+            };
         }
         // All of its collector is static functions, whose names distributions take out. What the
         // program does itself passes a function with a name sooner.
@@ -100,6 +106,53 @@ impl Writer {
         }
         Self::Program
     }
+}
+
+/// Whether objects have a count, so that reading one writes to it.
+fn keeps_counts(family: Family) -> bool {
+    matches!(family, Family::Python(_) | Family::Perl | Family::Php | Family::PhpFpm)
+}
+
+/// Whether a function of such an interpreter carries out a write of the program's.
+fn stores(frame: &Frame) -> bool {
+    /// Of CPython, Perl, PHP.
+    const STORES: [&str; 22] = [
+        "ass_subscript",
+        "ass_item",
+        "ass_sub",
+        "ass_slice",
+        "setslice",
+        "setitem",
+        "set_item",
+        "SET_ITEM",
+        "SetItem",
+        "setattr",
+        "SetAttr",
+        "insertdict",
+        "pack_single",
+        "list_append",
+        "list_resize",
+        "sv_set",
+        "av_store",
+        "hv_store",
+        "pp_preinc",
+        "pp_postinc",
+        "ASSIGN",
+        "zend_assign",
+    ];
+    frame.function.as_deref().is_some_and(|name| STORES.iter().any(|part| name.contains(part)))
+}
+
+/// Whether the function is one of CPython's or PHP's that change a count. They are inlined.
+fn is_count(frame: &Frame) -> bool {
+    const COUNTS: [&str; 6] = ["INCREF", "DECREF", "NewRef", "REFCNT", "addref", "delref"];
+    frame.function.as_deref().is_some_and(|name| COUNTS.iter().any(|part| name.contains(part)))
+}
+
+/// Whether a change of a count would be a frame of its own: debug information tells inlined
+/// functions. Perl's are macros.
+fn tells_counts(family: Family, frame: &Frame) -> bool {
+    frame.line.is_some() && family != Family::Perl
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -199,6 +252,10 @@ fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u
         let bytes = mib(*pages as f64 * page / count as f64);
         evidence(&format!("of it by {}", writer.name()), format!("{bytes}{function}"))
     }));
+    if *writer == Writer::CountsOrProgram {
+        let why = "not known: the interpreter has no debug information, which tells its inlined functions";
+        facts.push(evidence("which of both writes", why));
+    }
     if at_end > 0 {
         let bytes = mib(at_end as f64 * page / count as f64);
         facts.push(evidence("more by each worker at its end, not counted", bytes));
@@ -244,6 +301,9 @@ fn advice(process: &ProcessName, writer: Writer) -> &'static str {
         Writer::Counts => {
             "Keep large data out of objects that have reference counts: bytes, array, numpy, or a file in a memory map"
         }
+        Writer::CountsOrProgram => {
+            "If the workers only read their data, keep it out of objects that have reference counts: bytes, array, numpy, or a file in a memory map. If they write to it, keep it apart from data that they only read, or fill it after the fork"
+        }
         Writer::Allocator => {
             "Give free memory back in the parent right before the fork (malloc_trim(0)), so that workers do not fill the gaps of shared pages"
         }
@@ -276,7 +336,8 @@ mod tests {
         let python = "/usr/lib/libpython3.11.so.1.0";
         let collects = stack(&[("subtype_traverse", python), ("gc_collect_main", python)]);
         assert_eq!(Writer::of(&collects), Writer::Collector);
-        assert_eq!(Writer::of(&stack(&[("_PyEval_EvalFrameDefault", python)])), Writer::Counts);
+        let reads = stack(&[("Py_INCREF", python), ("_PyEval_EvalFrameDefault", python)]);
+        assert_eq!(Writer::of(&reads), Writer::Counts);
         assert_eq!(Writer::of(&stack(&[("_int_free", "/lib/libc.so.6"), ("main", "/a")])), Writer::Allocator);
         assert_eq!(Writer::of(&stack(&[("memcpy", "/lib/libc.so.6"), ("main", "/a")])), Writer::Program);
         assert_eq!(Writer::of(&[]), Writer::Unknown);
@@ -287,6 +348,23 @@ mod tests {
             Writer::of(&frames)
         };
         assert_eq!([unnamed(5), unnamed(1)], [Writer::Ruby, Writer::Program]);
+    }
+
+    /// Regression: workers that write to one bytearray were told to use bytes in place of objects.
+    #[test]
+    fn writes_of_the_program_are_no_counts() {
+        let of = |function, line| {
+            let mut frames = stack(&[(function, "/usr/lib/libpython3.11.so.1.0")]);
+            frames[0].line = line;
+            frames
+        };
+        for function in ["bytearray_ass_subscript", "pack_single", "PyList_SET_ITEM", "list_ass_item"] {
+            assert_eq!(Writer::of(&of(function, None)), Writer::Program, "{function}");
+        }
+        let read = of("Py_INCREF", Some(502));
+        assert_eq!(Writer::of(&read), Writer::Counts);
+        assert_eq!(Writer::of(&of("_PyEval_EvalFrameDefault", Some(2))), Writer::Program, "inlined: known");
+        assert_eq!(Writer::of(&of("_PyEval_EvalFrameDefault", None)), Writer::CountsOrProgram);
     }
 
     #[test]

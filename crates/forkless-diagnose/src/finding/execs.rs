@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label};
-use crate::collect::FailedExecs;
+use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label, several};
+use crate::collect::{FailedExecs, LineShare};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
@@ -42,6 +42,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
 struct Text {
     title: String,
     stack: Vec<Frame>,
+    lines: Vec<LineShare>,
     evidence: Vec<Evidence>,
     reason: &'static str,
     explanation: &'static str,
@@ -63,6 +64,7 @@ fn finding(
     Finding {
         title: text.title,
         stack: text.stack,
+        lines: text.lines,
         cost: Cost { child_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: text.evidence,
         reason: text.reason.to_owned(),
@@ -99,6 +101,7 @@ fn path_search(
             label(process)
         ),
         stack: context.stack_of(failed.places.each()),
+        lines: several(&context.compiled_lines(failed.places.each())),
         evidence: vec![evidence(
             "execs of files that are not there",
             format!("{count}, before {} that succeeded", failed.searching_creations),
@@ -128,6 +131,7 @@ fn missing(
     let text = Text {
         title: format!("{} executes {path}, which does not exist: {count} times", label(process)),
         stack: context.stack_of(failed.places.each()),
+        lines: several(&context.compiled_lines(failed.places.each())),
         evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
@@ -156,6 +160,7 @@ fn busy(
             failed.busy
         ),
         stack: context.stack_of(failed.places.each()),
+        lines: several(&context.compiled_lines(failed.places.each())),
         evidence: vec![evidence("most frequent file", path.clone())],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
         explanation: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",

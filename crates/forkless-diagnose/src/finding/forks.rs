@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     Context, Cost, Evidence, Finding, FindingKind, ForkTimes, advice, evidence, interval, label,
-    lines_evidence, living, mib, place_in, several, time,
+    lines_evidence, living, mib, place_in, several, site, time,
 };
 use crate::collect::{Group, LineCounts, LineShare, Outcome};
 use crate::creation::{Place, ProgramKey};
@@ -28,6 +28,8 @@ struct Merged {
     unplaced: u64,
     /// Its stack is that of other creations of the same program.
     is_borrowed: bool,
+    /// Its stacks were sampled at forks of another outcome, too, and come from several places.
+    is_mixed: bool,
 }
 
 impl Merged {
@@ -50,8 +52,15 @@ impl Merged {
     fn unplaced_evidence(&self) -> Option<Evidence> {
         if self.is_borrowed {
             return Some(evidence(
-                "its place was not seen",
+                &format!("{ITS_PLACE} was not seen"),
                 "it is that of other forks of this program, which start another program",
+            ));
+        }
+        // The lines were read at these forks.
+        if self.is_mixed && !self.is_read() {
+            return Some(evidence(
+                &format!("{ITS_PLACE} is not told from that of other forks"),
+                "they came from one address of the C library, and the samples are of all of them",
             ));
         }
         let (unplaced, all) = (self.unplaced, self.group.count);
@@ -59,6 +68,19 @@ impl Merged {
             .then(|| evidence("of them, at a place that was not seen", format!("{unplaced} of {all}")))
     }
 }
+
+/// Whether samples of a place may be of forks with another outcome. Until the kernel side knows
+/// where the C library has its return address, one of its places is all that is known.
+fn is_mixed(context: &Context<'_>, place: &Place, outcome: Outcome) -> bool {
+    let others = [Outcome::ForkThenExec, Outcome::ForkAlone].into_iter().filter(|other| *other != outcome);
+    let stacks = context.collected.stacks.get(place).map_or(&[][..], Vec::as_slice);
+    let is_another = |(stack, _): &(Vec<Frame>, u64)| place_in(stack) != place_in(&stacks[0].0);
+    stacks.iter().any(is_another)
+        && others.into_iter().any(|other| context.groups.contains_key(&(*place, other)))
+}
+
+/// How the evidence begins that a place is, or may be, that of other forks.
+pub(super) const ITS_PLACE: &str = "its place";
 
 /// How the evidence about a script's line begins.
 pub(super) const LINE_OF: &str = "the line of its";
@@ -91,7 +113,7 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         // If samples show several stacks for one place, it is filed under the most frequent. The
         // samples are too few to split counts by.
         let native = context.stack(place);
-        let known = if native.is_empty() { group.lines.most().to_vec() } else { native.clone() };
+        let known = if native.is_empty() { group.lines.most().to_vec() } else { site(&native) };
         let starts = if known.is_empty() { started(group) } else { None };
         let key = (label(&process), process.cgroup.clone(), known, starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
@@ -102,7 +124,9 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
             sampled: LineCounts::default(),
             unplaced: 0,
             is_borrowed: false,
+            is_mixed: false,
         });
+        entry.is_mixed |= is_mixed(context, place, outcome);
         if !entry.programs.contains(&place.program()) {
             entry.programs.push(place.program());
         }
@@ -500,6 +524,7 @@ pub(super) fn saved_by_run<'p>(
         sampled: LineCounts::default(),
         unplaced: 0,
         is_borrowed: false,
+        is_mixed: false,
     };
     for place in places {
         let Some(group) = context.groups.get(&(*place, Outcome::ForkThenExec)) else { continue };
@@ -851,6 +876,29 @@ mod tests {
         assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
     }
 
+    /// Regression: the first fork of a loop was a finding of its own. asyncio had no thread then,
+    /// and Python called its functions in another way.
+    #[test]
+    fn ways_of_one_call_are_one_place() {
+        let frame = |function: &str, module: &str, offset| Frame {
+            function: Some(function.into()),
+            module: module.into(),
+            offset,
+            ..Frame::default()
+        };
+        let libc = |offset| frame("__libc_fork", "/lib/libc.so.6", offset);
+        let python = |function: &str| frame(function, "/usr/lib/libpython3.11.so.1.0", 9);
+        let starts = |offset| frame("do_fork_exec", "/lib/_posixsubprocess.so", offset);
+        let first = [libc(74), starts(1), python("cfunction_call"), python("TaskStepMethWrapper_call")];
+        let later = [libc(761), starts(1), python("_PyEval_EvalFrameDefault"), python("task_step")];
+        assert_eq!(site(&first), site(&later));
+        assert_ne!(site(&[libc(74), starts(1)]), site(&[libc(74), starts(2)]));
+        // A program's own function of such a name is a place.
+        let own = |name| [libc(74), frame("vm_exec", "/srv/app", 1), frame(name, "/srv/app", 2)];
+        assert_ne!(site(&own("first")), site(&own("second")));
+        assert_eq!(site(&own("first")).len(), 3);
+    }
+
     /// Two workers of one server, each read most often at another line, were two findings.
     #[test]
     fn workers_that_are_read_at_other_lines_are_one_finding() {
@@ -884,6 +932,35 @@ mod tests {
             let said = one.lines_evidence(context).expect("two lines").value;
             assert_eq!(said, "start (server:7) 53 %, start (server:8) 47 %");
         });
+    }
+
+    /// Regression: the one worker of celery had the place of its subprocess's forks, and nothing
+    /// said so.
+    #[test]
+    fn a_place_of_other_forks_is_said_to_be_so() {
+        let place = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let frame = |name: &str| Frame {
+            function: Some(name.into()),
+            offset: 1,
+            module: "/usr/bin/python3".into(),
+            ..Frame::default()
+        };
+        let said = |alone: bool, stacks: &[&str]| {
+            let group = |count| Group { count, comm: "python3".to_owned(), ..Group::default() };
+            let mut groups = HashMap::from([((place, Outcome::ForkAlone), group(1))]);
+            if !alone {
+                groups.insert((place, Outcome::ForkThenExec), group(12));
+            }
+            let mut collected = Collected::new();
+            collected.stacks.insert(place, stacks.iter().map(|name| (vec![frame(name)], 1)).collect());
+            look(&collected, &groups, &CostModel::default(), |context| {
+                merge(context, Outcome::ForkAlone)[0].unplaced_evidence().map(|said| said.what)
+            })
+        };
+        let both = ["do_fork_exec", "os_fork_impl"];
+        assert!(said(false, &both).is_some_and(|what| what.starts_with(ITS_PLACE)));
+        assert_eq!(said(false, &both[..1]), None, "all are from one place");
+        assert_eq!(said(true, &both), None, "no other fork");
     }
 
     /// On a machine that was slower at first, 32 MiB more seemed to cost a fork nothing, and forks

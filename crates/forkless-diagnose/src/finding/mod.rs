@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::collect::{Collected, Group, LineCounts, LineShare, Outcome, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
+use crate::interpreter::Family;
 use crate::model::{CostModel, Speculation};
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
@@ -196,16 +197,74 @@ impl Finding {
     /// of that name says why.
     #[must_use]
     pub fn unread_line(&self) -> Option<&str> {
-        self.evidence.iter().map(|said| said.what.as_str()).find(|what| what.starts_with(forks::LINE_OF))
+        let is_of_script = |what: &&str| what.starts_with(forks::LINE_OF) || *what == METHOD;
+        self.evidence.iter().map(|said| said.what.as_str()).find(is_of_script)
+    }
+
+    /// Whether the place is, or may be, that of other forks. The evidence of that name says why.
+    #[must_use]
+    pub fn is_place_of_others(&self) -> bool {
+        self.evidence.iter().any(|said| said.what.starts_with(forks::ITS_PLACE))
+    }
+
+    /// Why there is no place.
+    #[must_use]
+    pub fn unknown_place(&self) -> Option<&str> {
+        let said = self.evidence.iter().find(|said| said.what == PLACE)?;
+        said.value.strip_prefix(NOT_KNOWN)
+    }
+
+    /// The same as a fact, where the finder knows no other reason.
+    fn place_evidence(&self) -> Option<Evidence> {
+        if self.place().is_some() || self.unknown_place().is_some() {
+            return None;
+        }
+        Some(no_place(if self.stack.is_empty() {
+            "no stack was read, as the process was gone or the calls were too few"
+        } else if self.stack.iter().any(Frame::is_of_forkless) {
+            "the stack ends in Forkless's library, which forks on a stack of its own"
+        } else {
+            "the stack that was read ends in the C library"
+        }))
+    }
+
+    /// Why the place has no line of a script, if it could have one and the finder has not said.
+    fn script_evidence(&self, context: &Context<'_>) -> Option<Evidence> {
+        let creates = match self.kind {
+            FindingKind::FullForkThenExec
+            | FindingKind::ForkOfSmallPages
+            | FindingKind::NeedlessShell
+            | FindingKind::PathSearch
+            | FindingKind::MissingProgram
+            | FindingKind::TextFileBusy
+            | FindingKind::StartStorm
+            | FindingKind::LoopBlocked
+            | FindingKind::Bystanders => true,
+            // Their functions are the interpreter's.
+            _ => false,
+        };
+        let place = self.place().filter(|place| creates && !place.is_of_script())?;
+        if self.unread_line().is_some() || !(place.is_of_interpreter() || place.is_of_shared_library()) {
+            return None;
+        }
+        // A library of the language's own calls for its script, too (_posixsubprocess.so).
+        let language = self.stack.iter().find_map(|frame| Family::of_file(&frame.module)?.language())?;
+        let readings = context.collected.lines.unread(self.pid);
+        let why = readings.map_or_else(
+            || "not known: the program had gone on before it was read".to_owned(),
+            |unread| format!("not known after {} readings: {}", unread.count, unread.why),
+        );
+        Some(evidence(&format!("{} {language} code", forks::LINE_OF), why))
     }
 
     /// Why the place has no line, if it could have one.
     fn line_evidence(&self) -> Option<Evidence> {
         let place = self.place().filter(|place| place.line.is_none() && !place.is_of_interpreter())?;
-        if place.module.ends_with("/libjava.so") {
+        // Java's own library forks for a method. The place is then what its stack has below that.
+        if !place.is_compiled() && self.stack.iter().any(|frame| frame.module.ends_with("/libjava.so")) {
             let how =
                 "run java with -XX:+PreserveFramePointer, and jcmd PID Compiler.perfmap before the watch";
-            return Some(evidence("the method of the place", format!("not known: {how}")));
+            return Some(evidence(METHOD, format!("{NOT_KNOWN}{how}")));
         }
         let why = match place.no_line? {
             NoLine::NotInstalled => {
@@ -220,13 +279,23 @@ impl Finding {
     }
 }
 
+/// The name of the fact about a place that is not known, and how its value begins.
+const PLACE: &str = "the place";
+const NOT_KNOWN: &str = "not known: ";
+/// The name of the fact about a method of Java that is not known.
+const METHOD: &str = "the method of the place";
+
+/// The fact that there is no place, for this reason.
+fn no_place(why: &str) -> Evidence {
+    evidence(PLACE, format!("{NOT_KNOWN}{why}"))
+}
+
 /// The frame of a stack that is the user's code; see [`Finding::place`].
 fn place_in(stack: &[Frame]) -> Option<&Frame> {
     let of_linked = frames_of_linked_c_library(stack);
-    let stack = if of_linked < stack.len() { &stack[of_linked..] } else { stack };
-    let stack = || stack.iter();
+    let stack = || stack[of_linked..].iter();
     let of_user = |frame: &&Frame| !frame.is_of_library();
-    let of_program = |frame: &&Frame| !frame.is_of_c_library();
+    let of_program = |frame: &&Frame| !frame.is_of_c_library() && !frame.is_of_forkless();
     let named = |frame: &&Frame| frame.function.is_some();
     let first = stack().filter(of_user).find(named);
     let with_line = || {
@@ -239,7 +308,6 @@ fn place_in(stack: &[Frame]) -> Option<&Frame> {
         .or(first)
         .or_else(|| stack().filter(of_program).find(named))
         .or_else(|| stack().find(of_program))
-        .or_else(|| stack().next())
 }
 
 /// The least costs of a finding.
@@ -439,11 +507,28 @@ impl Context<'_> {
         [lines, &first_stack(places, |place| self.stack(place))].concat()
     }
 
-    /// What is the same at all places of one finding of a program: the stack of native code,
+    /// The user's lines in compiled code, each with the creations of its places, which samples
+    /// divide where a place has several. Starts of an interpreter have one place in it, whatever
+    /// line of a script they come from.
+    pub(crate) fn compiled_lines<'s>(&self, places: impl Iterator<Item = (&'s Place, u64)>) -> LineCounts {
+        let mut lines = LineCounts::default();
+        for (place, count) in places {
+            let stacks = self.collected.stacks.get(place).map_or(&[][..], Vec::as_slice);
+            let samples: u64 = stacks.iter().map(|(_, samples)| samples).sum();
+            for (stack, of_stack) in stacks {
+                if let Some(frame) = place_in(stack).filter(|frame| !frame.is_of_interpreter()) {
+                    lines.add(std::slice::from_ref(frame), (count * of_stack).div_ceil(samples.max(1)));
+                }
+            }
+        }
+        lines
+    }
+
+    /// What is the same at all places of one finding of a program: the [`site`] in native code,
     /// whatever lines of a script were read at each. Without such a stack, the lines.
     pub(crate) fn native_or_lines(&self, place: &Place) -> Vec<Frame> {
         let native = self.stack(place);
-        if native.is_empty() { self.stack_of(std::iter::once((place, 1))) } else { native }
+        if native.is_empty() { self.stack_of(std::iter::once((place, 1))) } else { site(&native) }
     }
 
     /// The most frequent stack of a place.
@@ -453,6 +538,30 @@ impl Context<'_> {
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))
             .map_or_else(Vec::new, |s| s.0.clone())
     }
+}
+
+/// What tells one place of native code from another: the stack, without what changes from call
+/// to call. fork of the C library has a branch for threads, and an interpreter calls a function
+/// in other ways once it has run it a few times (PEP 659).
+fn site(stack: &[Frame]) -> Vec<Frame> {
+    /// How functions of interpreters begin that lead from a script to a function of their own.
+    const CALLS: &[&str] = &[
+        "_PyEval_",
+        "_PyObject_",
+        "PyObject_",
+        "cfunction_",
+        "rb_vm_exec",
+        "vm_exec",
+        "vm_call",
+        "Perl_runops",
+        "execute_ex",
+    ];
+    let calls = |frame: &&Frame| {
+        let name = frame.function.as_deref().filter(|_| frame.is_of_interpreter());
+        name.is_some_and(|name| CALLS.iter().any(|begin| name.starts_with(begin)))
+    };
+    let inner = stack.iter().take_while(|frame| !calls(frame)).cloned();
+    inner.map(|frame| if frame.is_of_c_library() { Frame { offset: 0, ..frame } } else { frame }).collect()
 }
 
 /// The stack of the most frequent place that has one.
@@ -556,6 +665,8 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
     findings.extend(erosion::find(context));
     findings.retain(|finding| !is_trifle(context, finding));
     for finding in &mut findings {
+        let unknown = [finding.place_evidence(), finding.script_evidence(context)];
+        finding.evidence.extend(unknown.into_iter().flatten());
         // Of an interpreter nobody wants a line: it is said why its script has none.
         if finding.unread_line().is_none() {
             let why = finding.line_evidence();
@@ -573,6 +684,71 @@ pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frame(function: &str, module: &str) -> Frame {
+        let (function, module) = (Some(function.to_owned()), module.to_owned());
+        Frame { function, module, offset: 4, ..Frame::default() }
+    }
+
+    /// Regression: under run the place of Perl's shells was
+    /// `forkless_preload::fork::parent::clone`.
+    #[test]
+    fn forkless_is_no_place() {
+        let clone = || frame("forkless_preload::fork::parent::clone", "/x/libforkless_preload.so");
+        assert_eq!(place_in(&[clone(), frame("rust_eh_personality", "/x/libforkless_preload.so")]), None);
+        let perl = frame("Perl_pp_system", "/usr/bin/perl");
+        assert_eq!(place_in(&[clone(), perl.clone()]), Some(&perl));
+    }
+
+    /// Regression: `_Fork` of a static musl, which has no unwind tables, and `do_system` of a
+    /// static glibc, which `system` ends in by a jump.
+    #[test]
+    fn the_c_library_is_no_place() {
+        let own = |function| frame(function, "/srv/app");
+        for stack in [vec![own("_Fork")], vec![own("__clone"), own("posix_spawn")]] {
+            assert_eq!(place_in(&stack), None);
+        }
+        assert_eq!(place_in(&[frame("_Fork", "/lib/libc.so.6")]), None);
+        let line = |function| Frame { line: Some(7), ..own(function) };
+        let by_system = [own("posix_spawn"), own("do_system"), line("run")];
+        assert_eq!(place_in(&by_system), Some(&by_system[2]));
+        // A program's own of that name has a line as its other functions, or none has.
+        let its_own = [own("posix_spawn"), line("do_system"), line("run")];
+        assert_eq!(place_in(&its_own), Some(&its_own[1]));
+        let stripped = [own("posix_spawn"), own("do_system"), own("run")];
+        assert_eq!(place_in(&stripped), Some(&stripped[1]));
+    }
+
+    /// Regression: nothing said that a line of JavaScript was missing, nor that a place was.
+    #[test]
+    fn what_is_not_known_is_said() {
+        look(&Collected::new(), &HashMap::new(), &CostModel::default(), |context| {
+            let of = |kind, stack: Vec<Frame>| {
+                let process = ProcessName::default();
+                let program = ProgramKey { pid: 1, image: 0 };
+                let finding = context.finding(kind, &process, &[program], 1, Estimate::default());
+                Finding { stack, ..finding }
+            };
+            let node = || vec![frame("uv_spawn", "/usr/bin/node")];
+            let said = of(FindingKind::NeedlessShell, node()).script_evidence(context);
+            assert_eq!(said.expect("a creation").what, "the line of its JavaScript code");
+            assert_eq!(of(FindingKind::CowErosion, node()).script_evidence(context), None);
+            assert_eq!(of(FindingKind::NeedlessShell, node()).place_evidence(), None);
+            let none = of(FindingKind::StartStorm, Vec::new());
+            let said = none.place_evidence().expect("no place");
+            let told = Finding { evidence: vec![said], ..none };
+            assert!(told.unknown_place().is_some_and(|why| why.starts_with("no stack was read")));
+            assert_eq!(told.place_evidence(), None);
+            // Regression: the place of java's forks was JavaMain, and nothing said more.
+            let forks = |frame| vec![frame, super::tests::frame("JavaMain", "/jvm/lib/libjli.so")];
+            let java = of(FindingKind::FullForkThenExec, forks(frame("startChild", "/jvm/lib/libjava.so")));
+            assert_eq!(java.line_evidence().expect("no method").what, METHOD);
+            assert_eq!(
+                of(FindingKind::FullForkThenExec, forks(frame("run", "/srv/a.so"))).line_evidence(),
+                None
+            );
+        });
+    }
 
     /// A command of 2 ms had one failing exec of 14 us as a finding.
     #[test]

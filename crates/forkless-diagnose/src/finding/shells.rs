@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Finding, FindingKind, advice, evidence, interval, label, lines_evidence, several,
+    Context, Cost, Finding, FindingKind,
+    advice::{self, ByWords},
+    evidence, interval, label, lines_evidence,
 };
 use crate::collect::{LineCounts, ShellGroup};
 use crate::creation::ProgramKey;
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, Stream};
 use crate::invocation::quoted;
 use crate::program::ProcessName;
 use crate::reach::{Obstacle, Reach};
@@ -26,6 +28,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             needless: Vec::new(),
             single: Vec::new(),
             several: 0,
+            none: 0,
             needed: 0,
             unknown: 0,
         });
@@ -40,6 +43,10 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             Fate::Programs => {
                 caller.needless.push(group);
                 caller.several += group.count;
+            }
+            Fate::NoProgram => {
+                caller.needless.push(group);
+                caller.none += group.count;
             }
             Fate::NeedsShell(_) => caller.needed += group.count,
             Fate::Unknown => caller.unknown += group.count,
@@ -97,12 +104,45 @@ fn spared(caller: &Caller<'_>, starter: Starter, reach: Option<&Reach>) -> Resul
     }
     let any = |is_so: fn(ByRun) -> bool| caller.single.iter().any(|(by_run, _)| is_so(*by_run));
     Err(Obstacle::Shells(if starter == Starter::Own && any(|by_run| by_run.proven && !by_run.replaces) {
-        "this shell waits for the command"
+        "this shell waits for the command, unless the line begins with `exec`"
     } else if starter != Starter::Own && any(|by_run| by_run.proven) {
         "the program handles or blocks signals that would end a waiting shell"
+    } else if caller.single.is_empty() && caller.several == 0 {
+        "the line starts no program"
     } else {
         "the line is more than a command"
     }))
+}
+
+/// Whether the line's programs, started without the shell that is saved, cost more than it.
+fn by_words(
+    context: &Context<'_>,
+    caller: &Caller<'_>,
+    stack: &[Frame],
+    several: bool,
+    shell: Estimate,
+) -> ByWords {
+    let (mut count, mut forked, mut anon) = (0, 0, Stream::default());
+    for group in &caller.needless {
+        count += group.count;
+        forked += group.forked;
+        anon.merge(&group.anon);
+    }
+    let copies = advice::copies_by_words(&caller.process, stack, several, forked * 2 > count);
+    if copies == 0 {
+        return ByWords::Less;
+    }
+    if anon.count == 0 {
+        return ByWords::Unknown;
+    }
+    let pages = caller.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let huge = anon.mean * pages.map_or(0.0, |history| history.last.huge_share());
+    let entries = (anon.mean - huge) / 4096.0;
+    let model = context.model;
+    let copy = model.fork(entries as u64, (huge / f64::from(2 << 20)) as u64);
+    // In place of the shell's start of it.
+    let each = copy.plus(model.teardown_per_entry.times(entries)).minus(model.spawn).mid;
+    if each * f64::from(copies) > shell.mid { ByWords::More } else { ByWords::Less }
 }
 
 struct Caller<'c> {
@@ -113,6 +153,8 @@ struct Caller<'c> {
     single: Vec<(ByRun, u64)>,
     /// Those of them that are of several programs.
     several: u64,
+    /// Those of them that start no program.
+    none: u64,
     needed: u64,
     unknown: u64,
 }
@@ -138,8 +180,13 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let (line, _) = lines.first()?;
     let mut read = LineCounts::default();
     caller.needless.iter().for_each(|group| read.merge(&group.read));
-    let places = caller.needless.iter().flat_map(|group| group.places.each());
-    let stack = context.stack_behind(read.most(), places);
+    let places = || caller.needless.iter().flat_map(|group| group.places.each());
+    let stack = context.stack_behind(read.most(), places());
+    let (lines_of_code, by) = if read.stacks().is_empty() {
+        (context.compiled_lines(places()), "samples")
+    } else {
+        (read, "readings")
+    };
     let (remedy, obstacle, by_remedy) =
         match spared(caller, Starter::of(&stack), context.reach(&caller.programs)) {
             // Changing the program gains more.
@@ -150,9 +197,20 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
                 let by_remedy = if matches!(remedy, Remedy::Change) { count } else { spared };
                 (remedy, obstacle, by_remedy)
             }
-            Err(obstacle) => (Remedy::Change, Some(obstacle), count),
+            // Where the library cannot be, what it would do with a shell is no reason.
+            Err(obstacle) => {
+                let in_program = context.everywhere.in_program(context.reach(&caller.programs)).err();
+                let absent = in_program.filter(|why| !matches!(why, Obstacle::Loaded(_)));
+                (Remedy::Change, Some(absent.unwrap_or(obstacle)), count)
+            }
         };
-    let explanation = advice::for_shells(&caller.process, &stack, caller.several * 2 > count);
+    let several = caller.several * 2 > count;
+    let by_words = by_words(context, caller, &stack, several, saving_each);
+    let explanation = if caller.none * 2 > count {
+        advice::WITHOUT_PROGRAM.to_owned()
+    } else {
+        advice::for_shells(&caller.process, &stack, several, by_words)
+    };
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let shells_ns = saving_each.mid * count as f64;
@@ -172,15 +230,20 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         ),
         evidence("the shell's own part of each", interval(saving_each)),
     ];
-    let read = several(&read);
-    list.extend(lines_evidence(&read, "readings"));
+    let lines_of_code = super::several(&lines_of_code);
+    list.extend(lines_evidence(&lines_of_code, by));
     Some(Finding {
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
         stack,
-        lines: read,
+        lines: lines_of_code,
         cost: Cost { child_ns: Some(shells_ns), cpu_share: context.share(shells_ns), ..Cost::default() },
         evidence: list,
-        reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
+        reason: if caller.none == count {
+            "The line starts no program: the shell is loaded, linked and started only to end."
+        } else {
+            "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them."
+        }
+        .to_owned(),
         explanation,
         remedy,
         obstacle,
@@ -233,6 +296,7 @@ mod tests {
             needless: Vec::new(),
             single: single.to_vec(),
             several: 7,
+            none: 0,
             needed: 0,
             unknown: 0,
         };
@@ -241,7 +305,55 @@ mod tests {
         assert_eq!(spared(&all, Starter::Own, None), Ok(2));
         assert!(spared(&caller(&[]), Starter::System, None).is_err(), "only lists and pipes");
         assert!(spared(&caller(&[(waits, 3)]), Starter::Own, None).is_err());
+        let empty = Caller { several: 0, none: 7, ..caller(&[]) };
+        let starts_none = Obstacle::Shells("the line starts no program");
+        assert_eq!(spared(&empty, Starter::System, None), Err(starts_none));
         assert_eq!(spared(&all, Starter::Stream, Some(&Reach::handling(libc::SIGTERM))), Ok(2));
+    }
+
+    /// Regression: a C program's lines at two places had one place, without a share.
+    #[test]
+    fn each_place_of_compiled_code_has_its_share() {
+        let place = |ip| crate::creation::Place { pid: 1, nr: 56, ip, word: 0, image: 0 };
+        let frame = |function: &str, module: &str| Frame { offset: 1, ..stack_of(function, module) };
+        let lines = |module| {
+            let mut group = ShellGroup { count: 900, ..ShellGroup::default() };
+            let mut collected = crate::collect::Collected::new();
+            for (ip, function, count) in [(1, "first", 300), (2, "second", 600)] {
+                group.places.add(place(ip), count);
+                let stack = vec![frame("do_system", "/lib/libc.so.6"), frame(function, module)];
+                collected.stacks.insert(place(ip), vec![(stack, 1)]);
+            }
+            group.lines.add("uname -a");
+            group.overhead.add(2e6);
+            collected.shells.insert((place(1).program(), Fate::OneProgram(ByRun::default())), group);
+            let model = crate::model::CostModel::default();
+            crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0).lines
+        };
+        let found: Vec<(String, f64)> =
+            lines("/srv/app").into_iter().map(|line| (line.place, (line.share * 3.0).round())).collect();
+        assert_eq!(found, [("second (app)".to_owned(), 2.0), ("first (app)".to_owned(), 1.0)]);
+        assert_eq!(lines("/usr/bin/python3"), [], "its functions tell no line of a script");
+    }
+
+    fn stack_of(function: &str, module: &str) -> Frame {
+        let (function, module) = (Some(function.to_owned()), module.to_owned());
+        Frame { function, module, ..Frame::default() }
+    }
+
+    /// Regression: `true` and `exit 0` were to be started by subprocess.Popen.
+    #[test]
+    fn a_line_without_a_program_is_not_to_be_started_in_another_way() {
+        let place = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let mut group = ShellGroup { count: 1000, ..ShellGroup::default() };
+        group.lines.add("exit 0");
+        group.overhead.add(2e6);
+        let mut collected = crate::collect::Collected::new();
+        collected.shells.insert((place.program(), Fate::NoProgram), group);
+        let model = crate::model::CostModel::default();
+        let found = crate::finding::look(&collected, &HashMap::new(), &model, find).remove(0);
+        assert_eq!(found.explanation, advice::WITHOUT_PROGRAM);
+        assert!(found.reason.contains("no program"), "{}", found.reason);
     }
 
     /// Regression: the line of a `spawn('true')`, which the place has most often, was said to start

@@ -2,8 +2,8 @@
 //! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
 
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
-use crate::collect::{LineCounts, Outcome, Starter};
-use crate::creation::ProgramKey;
+use crate::collect::{Group, LineCounts, Outcome, Starter};
+use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::file_name::file_name;
 use crate::interpreter::{Family, is_shell};
@@ -89,6 +89,8 @@ fn builtin(kind: Kind, program: &str) -> Option<&'static str> {
 
 struct Advice {
     text: String,
+    /// The programs' own work goes, too: the shell does it in no time.
+    with_work: bool,
     /// Share of the starts that it saves.
     saves: Estimate,
 }
@@ -113,10 +115,11 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             words.truncate(3);
             if words.is_empty() {
                 let text = "Start one program for many lines or files, not one for each: read them in a loop into its input, or give it all the files".to_owned();
-                return Advice { text, saves: at_most(once) };
+                return Advice { text, with_work: false, saves: at_most(once) };
             }
             Advice {
                 text: format!("Use what the shell does itself: {}", words.join(", ")),
+                with_work: true,
                 saves: Estimate::exact(share(count)),
             }
         }
@@ -128,10 +131,11 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
                 ),
                 None => "Give each program more arguments: raise -s, or let it read its input".to_owned(),
             };
-            Advice { text, saves: Estimate::exact(once) }
+            Advice { text, with_work: false, saves: Estimate::exact(once) }
         }
         Kind::Find => Advice {
             text: "End -exec with {} + and not with {} \\;, so that one program gets many files".to_owned(),
+            with_work: false,
             saves: Estimate::exact(once),
         },
         Kind::Make => {
@@ -144,12 +148,12 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             };
             let text = match started.iter().find(other) {
                 Some((shell, _)) => format!(
-                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else let one shell run all lines of a recipe (.ONESHELL:)"
+                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else, where a recipe has several lines, let one shell run them all (.ONESHELL:)"
                 ),
-                None => "Let one shell run all lines of a recipe (.ONESHELL:, or join them with &&); a line without quotes, variables and pipes of the shell needs none".to_owned(),
+                None => "Where a recipe has several lines, let one shell run them all (.ONESHELL:, or join them with &&); a recipe of one line gains nothing by that, but no shell is started for a line without quotes, redirections, variables and pipes of the shell".to_owned(),
             };
             // How many lines a recipe has is not seen: one shell for each recipe is left.
-            Advice { text, saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells } }
+            Advice { text, with_work: false, saves: Estimate { low: 0.0, mid: shells / 2.0, high: shells } }
         }
     }
 }
@@ -178,11 +182,15 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         return None;
     }
     let started = starter.started.top(32);
-    let Advice { text, saves } = advice(kind, &process, &started, programs);
+    let Advice { text, with_work, saves } = advice(kind, &process, &started, programs);
     if saves.mid < SAVED {
         return None;
     }
-    let each = model.program.plus(Estimate::exact(caller_ns / programs as f64));
+    // The price is that of the smallest program. What these took themselves is more than is saved
+    // where they wait for something: it is the interval's end.
+    let most = if with_work { starter.mean_busy_ns() } else { 0.0 };
+    let price = Estimate { high: model.program.high.max(most), ..model.program };
+    let each = price.plus(Estimate::exact(caller_ns / programs as f64));
     let saving_each =
         Estimate { low: each.low * saves.low, mid: each.mid * saves.mid, high: each.high * saves.high };
     if context.shares(saving_each, programs).mid < context.thresholds.share {
@@ -196,16 +204,24 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
             started.iter().take(8).map(|(name, n)| format!("{name} ({n})")).collect::<Vec<_>>().join(", "),
         ),
         evidence("they live", format!("{} on average", time(starter.mean_life_ns()))),
+        evidence("of it without waits for a processor", time(starter.mean_busy_ns())),
         evidence(
             "exec, dynamic loading and exit of each (priced as those of /bin/true)",
             interval(model.program),
         ),
         evidence("creating each, in its caller", time(caller_ns / programs as f64)),
     ];
+    if kind == Kind::Make {
+        let unseen = "not seen: one shell for all of them saves nothing where a recipe has one line";
+        list.push(evidence("lines of a recipe", unseen));
+    }
     if let Some(exec) = starter.mean_exec_ns() {
         list.push(evidence("of it the exec (measured)", time(exec)));
     }
     let (stack, lines) = place(context, &process.name);
+    if places(context, &process.name).next().is_none() {
+        list.push(super::no_place("its starts copy no memory, and their stacks are not kept"));
+    }
     let lines = several(&lines);
     list.extend(lines_evidence(&lines, "readings"));
     Some(Finding {
@@ -247,18 +263,23 @@ fn names(started: &[(String, u64)], programs: u64) -> String {
 /// that was read most often, and the lines of all its places. Each subshell of a script is a
 /// process.
 fn place(context: &Context<'_>, name: &str) -> (Vec<Frame>, LineCounts) {
-    let of_name = |program: ProgramKey| {
-        context.collected.programs.name(program).is_some_and(|process| process.name == name)
-    };
-    let places = || {
-        let starts = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
-        starts.filter(|((place, _), _)| of_name(place.program()))
-    };
     let mut lines = LineCounts::default();
-    places().for_each(|(_, group)| lines.merge(&group.lines));
-    let most = places().max_by_key(|((place, _), group)| (group.count, *place));
+    places(context, name).for_each(|(_, group)| lines.merge(&group.lines));
+    let most = places(context, name).max_by_key(|((place, _), group)| (group.count, *place));
     let native = most.map_or_else(Vec::new, |((place, _), _)| context.stack(place));
     ([lines.most(), &native].concat(), lines)
+}
+
+/// The places from which programs of this name start others by forks.
+fn places<'c>(
+    context: &'c Context<'_>,
+    name: &'c str,
+) -> impl Iterator<Item = (&'c (Place, Outcome), &'c Group)> {
+    let of_name = move |program: ProgramKey| {
+        context.collected.programs.name(program).is_some_and(|process| process.name == name)
+    };
+    let starts = context.groups.iter().filter(|((_, outcome), _)| *outcome == Outcome::ForkThenExec);
+    starts.filter(move |((place, _), _)| of_name(place.program()))
 }
 
 #[cfg(test)]
@@ -266,8 +287,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::collect::{Collected, Group};
-    use crate::creation::Place;
+    use crate::collect::Collected;
     use crate::event::{Event, SeenProgram};
     use crate::finding::look;
     use crate::model::CostModel;
@@ -326,7 +346,7 @@ mod tests {
         let said = |kind, process: &ProcessName, started: &[(&str, u64)]| {
             let started: Vec<_> = started.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
             let programs = started.iter().map(|(_, count)| count).sum();
-            let Advice { text, saves } = advice(kind, process, &started, programs);
+            let Advice { text, saves, .. } = advice(kind, process, &started, programs);
             (text, saves.mid)
         };
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
@@ -344,7 +364,20 @@ mod tests {
         let (text, saves) = said(Kind::Make, &make, &[("mksh", 80), ("cc", 20)]);
         assert!(text.contains("no line needs mksh") && saves == 0.4, "{text} {saves}");
         let (text, _) = said(Kind::Make, &make, &[("sh", 80), ("cc", 20)]);
-        assert!(text.starts_with("Let one shell run"), "{text}");
+        // Regression: 300 recipes of one line were told .ONESHELL:, which changed nothing.
+        assert!(text.starts_with("Where a recipe has several lines, let one shell run"), "{text}");
+        assert!(text.contains("a recipe of one line gains nothing"), "{text}");
+        let sh = [("sh".to_owned(), 80)];
+        assert_eq!(advice(Kind::Make, &make, &sh, 80).saves.low, 0.0, "how many lines is not seen");
+    }
+
+    /// Regression: date, basename and expr took twice the price of the smallest program, and the
+    /// saving's interval ended below what one gets.
+    #[test]
+    fn the_work_of_programs_that_a_shell_replaces_may_be_saved() {
+        let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
+        let with_work = |program: &str| advice(Kind::Bash, &bash, &[(program.to_owned(), 90)], 90).with_work;
+        assert!(with_work("date") && !with_work("gcc"));
     }
 
     #[test]

@@ -73,6 +73,11 @@ impl Frame {
         is_c_library(&self.module)
     }
 
+    /// Whether it is code of our own library, which stands between a program and its system calls.
+    pub(crate) fn is_of_forkless(&self) -> bool {
+        file_name(&self.module).starts_with("libforkless")
+    }
+
     /// Whether it is a call of a script, and no machine code.
     pub(crate) fn is_of_script(&self) -> bool {
         self.function.is_some() && self.offset == 0 && self.build_id.is_none() && self.file.is_none()
@@ -83,8 +88,7 @@ impl Frame {
     pub(crate) fn is_of_library(&self) -> bool {
         const FOLDERS: &[&str] =
             &["/rustlib/src/", "/.cargo/registry/", "/cargo/registry/src/", "/usr/include/", "/include/c++/"];
-        const MODULES: &[&str] =
-            &["libstdc++.so", "libgcc_s.so", "libc++.so", "libforkless", "libjava.so", "libjvm.so"];
+        const MODULES: &[&str] = &["libstdc++.so", "libgcc_s.so", "libc++.so", "libjava.so", "libjvm.so"];
         const NAMES: &[&str] =
             &["std::", "core::", "alloc::", "__gnu_cxx::", "__rust_", "forkless::", "forkless_child::"];
         let is_in = |file: &String| {
@@ -95,6 +99,7 @@ impl Frame {
         let function = self.function.as_deref().unwrap_or_default();
         let function = function.strip_prefix('<').unwrap_or(function);
         self.is_of_c_library()
+            || self.is_of_forkless()
             || self.file.as_ref().is_some_and(is_in)
             || MODULES.iter().any(|name| module.starts_with(name))
             || NAMES.iter().any(|name| function.starts_with(name))
@@ -102,7 +107,7 @@ impl Frame {
     }
 
     /// Whether it is code of a run-time compiler, named by its map.
-    fn is_compiled(&self) -> bool {
+    pub(crate) fn is_compiled(&self) -> bool {
         self.module.starts_with("/tmp/perf-") && self.module.ends_with(".map")
     }
 
@@ -148,7 +153,11 @@ pub(crate) fn frames_of_linked_c_library(stack: &[Frame]) -> usize {
     let is_at = |at: usize| {
         let name = function(stack.get(at)).unwrap_or_default();
         let is_next = || function(stack.get(at + 1)).is_some_and(|next| is_the_librarys(&next));
-        is_the_librarys(&name) || BETWEEN.contains(&name.as_str()) && is_next()
+        // The library's ends in it by a jump: the next function is the program's. Debug information
+        // that tells the program's functions tells one of that name, too.
+        let has_line = |frame: &Frame| frame.line.is_some() && !frame.is_of_script();
+        let is_apart = || !has_line(&stack[at]) && stack.get(at + 1).is_some_and(has_line);
+        is_the_librarys(&name) || BETWEEN.contains(&name.as_str()) && (is_next() || is_apart())
     };
     (0..stack.len()).take_while(|at| is_at(*at)).count()
 }

@@ -19,7 +19,7 @@ use crate::terminal;
 #[command(
     after_help = "Examples:\n  forkless diagnose --json -o before.json -- make\n  forkless diagnose --json -o after.json -- forkless run \
     -- make\n  forkless diagnose compare before.json after.json\n\nExit codes: 0 no regression; 1 a regression: a new finding, or one that \
-    is slower or more frequent beyond the limit; 2 usage, and reports that cannot be compared."
+    is slower or more frequent beyond the limit, or the comparison could not be written (then standard error says so); 2 usage, and reports that cannot be compared."
 )]
 pub(super) struct Args {
     /// The report of the first watch.

@@ -47,8 +47,8 @@ use crate::terminal;
     forkless diagnose compare [OPTIONS] <BEFORE> <AFTER>",
     after_help = "Examples:\n  forkless diagnose -- make\n  forkless diagnose -p 4711 -d 30\n  forkless diagnose --all -d 60 --json \
     -o report.json\n  forkless diagnose --log -- ./configure\n  forkless diagnose --log --all \
-    --comm java --slower 10\n\nExit codes: 0 nothing was found (with --log: always), 1 something was found; \
-    2 usage; 3 this machine or user lacks a facility or a right. The status of CMD is not part of it."
+    --comm java --slower 10\n\nExit codes: 0 nothing was found (with --log: always), 1 something was found, or \
+    the report could not be written (then standard error says so); 2 usage; 3 this machine or user lacks a facility or a right. The status of CMD is not part of it."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

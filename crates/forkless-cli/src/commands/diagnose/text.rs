@@ -191,10 +191,12 @@ pub(super) fn at(f: &Finding) -> String {
         let each = |line: &LineShare| format!("{} {:.0} %, ", line.place, line.share * 100.0);
         shown.iter().map(each).chain(others).collect()
     } else {
-        f.place().map(|frame| format!("{frame}, ")).unwrap_or_default()
+        let unknown = f.unknown_place().map(|why| format!("not known ({why}), "));
+        f.place().map(|frame| format!("{frame}, ")).or(unknown).unwrap_or_default()
     };
     let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
-    format!("{place}{unread}{}", owner(f))
+    let of_others = if f.is_place_of_others() { "sampled at other forks, too, " } else { "" };
+    format!("{place}{of_others}{unread}{}", owner(f))
 }
 
 /// The processes, and what they belong to.
