@@ -539,9 +539,12 @@ enum Call {
     ByPointer,
 }
 
-/// The call that ends where the code does.
-#[cfg(target_arch = "x86_64")]
+/// The call that ends where the code does. Only on x86-64: elsewhere the return address is in a
+/// register, and the frame pointer is used.
 fn call_before(code: &[u8]) -> Option<Call> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return None;
+    }
     if let [.., 0xe8, a, b, c, d] = *code {
         return Some(Call::To(i64::from(i32::from_le_bytes([a, b, c, d]))));
     }
@@ -549,12 +552,6 @@ fn call_before(code: &[u8]) -> Option<Call> {
     let by_pointer =
         matches!(*code, [.., 0xff, 0x15, _, _, _, _] | [.., 0xff, 0xd0..=0xd7] | [.., 0xff, 0x50..=0x57, _]);
     by_pointer.then_some(Call::ByPointer)
-}
-
-/// Elsewhere the return address is in a register, and the frame pointer is used.
-#[cfg(not(target_arch = "x86_64"))]
-fn call_before(_: &[u8]) -> Option<Call> {
-    None
 }
 
 #[cfg(target_arch = "x86_64")]
