@@ -150,6 +150,14 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// A field of this process's status (proc_pid_status(5)). `None` where the system does not tell.
+#[must_use]
+pub fn own_status(field: &str) -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
+}
+
 /// The base page size in bytes.
 #[must_use]
 pub fn page_size() -> u64 {

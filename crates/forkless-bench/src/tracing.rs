@@ -4,18 +4,13 @@
 use std::fs;
 
 use crate::error::Error;
-
-fn status(field: &str) -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    Some(value.trim().to_owned())
-}
+use crate::machine::own_status;
 
 /// Who traces this process: `strace (process 12)`. `None` where nobody does, or the system does
 /// not tell.
 #[must_use]
 pub fn tracer() -> Option<String> {
-    let pid = status("TracerPid").filter(|pid| pid != "0")?;
+    let pid = own_status("TracerPid").filter(|pid| pid != "0")?;
     let name = fs::read(format!("/proc/{pid}/comm")).ok();
     let name = name.map(|name| String::from_utf8_lossy(name.trim_ascii_end()).into_owned());
     Some(format!("{} (process {pid})", name.as_deref().unwrap_or("another process")))
@@ -41,7 +36,7 @@ pub fn why_refused() -> Option<String> {
         "3" => return Some("kernel.yama.ptrace_scope is 3: nobody may trace until the next boot".to_owned()),
         _ => {}
     }
-    let is_filtered = status("Seccomp").is_some_and(|mode| mode == "2");
+    let is_filtered = own_status("Seccomp").is_some_and(|mode| mode == "2");
     is_filtered.then(|| "a seccomp filter is in force, as in a container: permit ptrace there".to_owned())
 }
 
@@ -59,9 +54,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_process_that_nobody_traces_is_not_said_to_be_traced() {
-        let pid = status("TracerPid").unwrap();
+        let pid = own_status("TracerPid").unwrap();
         assert_eq!(tracer().is_none(), pid == "0");
         assert_eq!(note().is_some(), tracer().is_some());
-        assert_eq!(status("TracerPi"), None, "a field by its whole name");
+        assert_eq!(own_status("TracerPi"), None, "a field by its whole name");
     }
 }

@@ -29,6 +29,7 @@ use crate::check::Quantity;
 use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::machine::own_status;
 use crate::noise::NoiseSnapshot;
 use crate::plain;
 use crate::private_directory::PrivateDirectory;
@@ -529,9 +530,7 @@ impl Stage<'_> {
 /// The largest resident set of this process so far, in MiB. A process that it starts is not said to
 /// have had less: a start takes over its starter's (the kernel's fs/exec.c, `exec_mmap`).
 fn memory_floor() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let kib: f64 = own_status("VmHWM")?.strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
 }
 

@@ -4,13 +4,11 @@
 
 #![expect(unsafe_code, reason = "fork")]
 
-use std::fs;
-
 use super::plot::{Line, Plot};
 use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::clock::now;
 use forkless_bench::error::Error;
-use forkless_bench::machine::page_size;
+use forkless_bench::machine::{own_status, page_size};
 use forkless_bench::page_kinds::Pages;
 use forkless_bench::parent::Memory;
 use forkless_bench::published::huge_pages;
@@ -129,9 +127,8 @@ fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error
 
 /// Kibibytes of page tables of this process.
 fn page_table_kib() -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+    let kib = own_status("VmPTE").and_then(|size| size.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0.0)
 }
 
 /// Microseconds until fork returns to the parent; the child exits at once.
