@@ -242,7 +242,7 @@ fn saved(path: &Path) -> Result<Results, Error> {
     Store::read(path)
 }
 
-/// When a file of the directory was measured: by its name, else by what it says.
+/// When a file of the directory was measured. The name tells it, or else the result in the file.
 fn second(path: &Path) -> String {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let first = name.split('-').next().unwrap_or_default();

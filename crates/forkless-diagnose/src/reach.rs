@@ -270,9 +270,9 @@ impl Reach {
         if is_secure(pid) {
             reach.program = Some(ProgramError::SetId);
         }
-        let writable = maps.lines().filter_map(writable_mapping);
-        reach.mappings = writable.clone().count() as u64;
-        reach.within_reach = Some(within_reach(writable));
+        let writable: Vec<(u64, bool)> = maps.lines().filter_map(writable_mapping).collect();
+        reach.mappings = writable.len() as u64;
+        reach.within_reach = Some(within_reach(writable.into_iter()));
         for line in maps.lines() {
             let Some(path) = line.find('/').map(|at| &line[at..]) else { continue };
             reach.loaded |= forkless_run::names_library(path.as_bytes());

@@ -57,7 +57,7 @@ impl Memory {
         self.copied.borrow().as_ref().map(|copied| copied.stack_pointer)
     }
 
-    /// Whether a frame is none of those that were copied: it may be gone by now.
+    /// Whether copied memory is read and lacks this frame, which may be gone by now.
     pub(crate) fn lacks_frame(&self, at: u64) -> bool {
         self.copied.borrow().as_ref().is_some_and(|copied| !copied.has_frame(at))
     }

@@ -156,7 +156,7 @@ impl Lines {
         (self.unanswered > 0).then_some(SOON)
     }
 
-    /// Where threads have their frames, by what was found since the last call.
+    /// What was found since the last call: places where threads have their frames.
     pub(super) fn take_looks(&mut self) -> Vec<ThreadLook> {
         std::mem::take(&mut self.looks)
     }

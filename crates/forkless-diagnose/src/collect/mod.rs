@@ -228,8 +228,7 @@ impl Collected {
     }
 
     /// Has the threads of processes looked at, so that the lines of their first creations are
-    /// known.
-    /// Returns where the threads have their frames, as far as this is found within the time.
+    /// known. Returns where the threads have their frames, as far as this is found within the time.
     pub(crate) fn prepare(&mut self, pids: &[u32], at_most: Duration) -> Vec<ThreadLook> {
         let begin = Instant::now();
         pids.iter().for_each(|pid| self.lines.prepare(*pid));
@@ -304,7 +303,7 @@ impl Collected {
         std::mem::take(&mut self.returns)
     }
 
-    /// Where threads have their frames, by what was found since the last call.
+    /// What was found since the last call: places where threads have their frames.
     pub(crate) fn take_looks(&mut self) -> Vec<ThreadLook> {
         let placed = self.lines.take_answers();
         self.place_lines(placed);

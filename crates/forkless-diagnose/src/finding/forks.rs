@@ -199,7 +199,7 @@ struct Copied {
 }
 
 fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
-    let history = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let history = context.pages(&merged.programs);
     let huge_share = history.map(|history| history.last.huge_share());
     let huge_bytes = merged.group.anon.mean * huge_share.unwrap_or(0.0);
     Copied {
@@ -666,7 +666,7 @@ fn worker_evidence(
     let group = &merged.group;
     let mut list = vec![evidence(call.how, interval(call.each))];
     list.extend(memory_evidence(group, pages));
-    if let Some(history) = merged.programs.iter().find_map(|program| context.collected.pages.get(program))
+    if let Some(history) = context.pages(&merged.programs)
         && history.last.anon_huge < history.first.anon_huge
     {
         list.push(evidence(
@@ -686,7 +686,7 @@ fn worker_evidence(
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
     list.extend(merged.lines_evidence(context));
     list.extend(merged.unplaced_evidence());
-    let looked_at = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let looked_at = context.pages(&merged.programs);
     if looked_at.is_none_or(|history| history.mergeable.is_none()) {
         list.push(evidence("memory that cannot be in huge pages", "not looked at: none is assumed"));
     }
@@ -708,7 +708,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let Call { each: call, sum_ns: caller_ns, .. } = cost;
     // No huge page could be had for a try.
     model.fork_per_huge_page?;
-    let history = merged.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let history = context.pages(&merged.programs);
     let mergeable = history.and_then(|history| history.mergeable);
     // With the remedy, the memory that can be merged is in huge pages.
     let with_huge_pages = match mergeable {

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::collect::{Collected, Group, LineCounts, LineShare, Outcome, Starters};
+use crate::collect::{Collected, Group, LineCounts, LineShare, Outcome, PageHistory, Starters};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::interpreter::Family;
@@ -462,6 +462,11 @@ impl Context<'_> {
         let known = programs.iter().filter_map(|program| self.collected.programs.invocation(*program));
         let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
         StartedProgram { name: name.to_owned(), invocation }
+    }
+
+    /// What is known of the pages of one of these processes.
+    fn pages(&self, programs: &[ProgramKey]) -> Option<&PageHistory> {
+        programs.iter().find_map(|program| self.collected.pages.get(program))
     }
 
     /// What is known of the preloaded library in one of these processes.

@@ -135,7 +135,7 @@ fn by_words(
     if anon.count == 0 {
         return ByWords::Unknown;
     }
-    let pages = caller.programs.iter().find_map(|program| context.collected.pages.get(program));
+    let pages = context.pages(&caller.programs);
     let huge = anon.mean * pages.map_or(0.0, |history| history.last.huge_share());
     let entries = (anon.mean - huge) / 4096.0;
     let model = context.model;
