@@ -1,5 +1,7 @@
 //! `forkless sh` from outside.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
 
 fn forkless_sh(arguments: &[&str]) -> Output {
@@ -25,7 +27,7 @@ fn a_line_runs_with_its_own_status_and_output() {
         ("expr 1 + 1 | cat && ls -d /", 0, "2\n/\n"),
         ("echo by shell", 0, "by shell\n"),
         ("no-such-program 2>/dev/null", 127, ""),
-        ("exec sh -c 'kill -TERM $$' 2>/dev/null", 143, ""),
+        ("sh -c 'kill -TERM $$' 2>/dev/null; exit", 143, ""),
     ] {
         for extra in [&[][..], &["--always-shell"]] {
             let out = forkless_sh(&[extra, &[line]].concat());
@@ -36,22 +38,58 @@ fn a_line_runs_with_its_own_status_and_output() {
 
 #[test]
 fn direct_lines_have_no_shell_between() {
-    let ppid = |arguments: &[&str]| {
-        let child = Command::new(env!("CARGO_BIN_EXE_forkless"))
-            .arg("sh")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let own = child.id().to_string();
-        let text = said(&child.wait_with_output().unwrap());
-        let parent = text.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().to_owned();
-        (own, parent)
+    let parent = |arguments: &[&str]| {
+        let parents_file = "/bin/sh -c 'readlink /proc/$PPID/exe'; true";
+        let said = said(&forkless_sh(&[arguments, &[parents_file]].concat()));
+        std::fs::canonicalize(said.trim()).unwrap()
     };
-    let (own, parent) = ppid(&["cat /proc/self/stat; true"]);
-    assert_eq!(own, parent);
-    let (own, parent) = ppid(&["--always-shell", "cat /proc/self/stat; true"]);
-    assert_ne!(own, parent);
+    let file = |path: &str| std::fs::canonicalize(path).unwrap();
+    assert_eq!(parent(&[]), file(env!("CARGO_BIN_EXE_forkless")));
+    assert_eq!(parent(&["--always-shell"]), file("/bin/sh"));
+}
+
+/// As pid 1 of a container, for example: signals reach the shell, or the program that replaces it.
+#[test]
+fn shells_and_programs_that_replace_them_take_the_place_of_the_command() {
+    let lines = [
+        "echo $$",
+        "exec /bin/sh -c 'echo $$'",
+        "true && exec 2>&1 /bin/sh -c 'echo $$ >&2'",
+        "cd / && echo $$",
+    ];
+    for line in lines {
+        for extra in [&[][..], &["--always-shell"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
+            command.arg("sh").args(extra).arg(line).stdin(Stdio::null()).stdout(Stdio::piped());
+            let child = command.spawn().unwrap();
+            let own = child.id().to_string();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(said(&output).trim(), own, "{extra:?} {line}");
+        }
+    }
+    let killed = forkless_sh(&["exec /bin/sh -c 'kill -KILL $$'"]);
+    assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+}
+
+/// A script without `#!` cannot be executed: the shell runs it, and opens the line's files again.
+#[test]
+fn a_program_that_cannot_take_the_place_leaves_its_descriptors_to_the_shell() {
+    let scratch = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sh-in-place");
+    std::fs::create_dir_all(&scratch).unwrap();
+    let (script, out) = (scratch.join("script"), scratch.join("out"));
+    std::fs::write(&script, "echo out; echo error >&2; cat <&5").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |way: &[&str]| {
+        let line = format!("exec {} 3>&1 >{} 2>&3 5<&0 0<&-", script.display(), out.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo in | \"$@\"", "sh"]).args(way).arg(line);
+        let output = command.output().unwrap();
+        (output.status.code(), said(&output), std::fs::read_to_string(&out).unwrap())
+    };
+    let by_shell = run(&["sh", "-c"]);
+    assert_eq!(by_shell, (Some(0), "error\n".to_owned(), "out\nin\n".to_owned()));
+    assert_eq!(run(&[env!("CARGO_BIN_EXE_forkless"), "sh"]), by_shell);
+    std::fs::remove_dir_all(&scratch).unwrap();
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
                 };
                 thread.spawn_scoped(scope, read).map_err(failed)?
             };
-            let status = run::to_the_end(how, &base, deadline);
+            let status = run::to_the_end(how, &base, run::Ends::Awaited(deadline));
             // The copies of the write ends close with `base`, so that the reader sees the end.
             drop(base);
             match reader.join() {

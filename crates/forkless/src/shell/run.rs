@@ -35,7 +35,33 @@ impl ShellLine {
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
         let deadline = self.deadline();
         let base = Base::open(self, [&Kind::Inherit; 3])?.without_our_ends();
-        to_the_end(self, &base, deadline)
+        to_the_end(self, &base, Ends::Awaited(deadline))
+    }
+
+    /// Runs the line in the place of this process, as if this process executed `/bin/sh -c` with
+    /// it.
+    ///
+    /// A shell that the line needs is executed here, and so is a program that this machine's shell
+    /// would execute without waiting for it. Where that shell would wait for the line's last
+    /// program, this process does, and returns the line's status as [`ShellLine::status`] does.
+    /// With a [`timeout`](ShellLine::timeout) it always waits.
+    ///
+    /// ```no_run
+    /// // An entry point of a container: the server gets this process's number and signals.
+    /// let status = forkless::shell("cd /srv && exec ./server 2>>log").exec()?;
+    /// std::process::exit(status.code().unwrap_or(1));
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ShellLine::status`], and those of an exec of the shell. Attributes set before a failing
+    /// exec stay set, as for [`Command::exec`].
+    pub fn exec(&mut self) -> Result<ExitStatus, SpawnError> {
+        if self.timeout.is_some() {
+            return self.status();
+        }
+        let base = Base::open(self, [&Kind::Inherit; 3])?.without_our_ends();
+        to_the_end(self, &base, Ends::InPlace)
     }
 
     /// Starts the line and returns.
@@ -108,12 +134,35 @@ fn start_alone(mut walk: Walk<'_>, base: &Base, read: &[RawFd]) -> Option<(Child
     Some((child.into_parts(), end))
 }
 
+/// How the processes of a line end.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ends {
+    /// All are children, which are awaited until then.
+    Awaited(Option<Instant>),
+    /// The last is this process, where the shell would not wait for it.
+    InPlace,
+}
+
+impl Ends {
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Ends::Awaited(deadline) => deadline,
+            Ends::InPlace => None,
+        }
+    }
+
+    /// The line's status from a shell.
+    fn of_shell(self, mut shell: Command) -> Result<ExitStatus, SpawnError> {
+        match self {
+            Ends::Awaited(deadline) => await_shell(shell, deadline),
+            Ends::InPlace => Err(shell.exec()),
+        }
+    }
+}
+
 /// Runs all of a line in the calling thread.
-pub(super) fn to_the_end(
-    how: &ShellLine,
-    base: &Base,
-    deadline: Option<Instant>,
-) -> Result<ExitStatus, SpawnError> {
+pub(super) fn to_the_end(how: &ShellLine, base: &Base, ends: Ends) -> Result<ExitStatus, SpawnError> {
+    let deadline = ends.deadline();
     with_walk(
         how,
         |mut walk| {
@@ -121,12 +170,17 @@ pub(super) fn to_the_end(
                 match walk.advance() {
                     Due::Nothing(status) => return Ok(ExitStatus::from_raw(i32::from(status) << 8)),
                     Due::HandOver(pipeline) => {
-                        return await_shell(walk.shell(pipeline.span(), base), deadline);
+                        return ends.of_shell(walk.shell(pipeline.span(), base));
                     }
                     Due::Programs(pipeline) => {
                         let Some(mut prepared) = walk.prepare(&pipeline, base) else {
-                            return await_shell(walk.shell(pipeline.span(), base), deadline);
+                            return ends.of_shell(walk.shell(pipeline.span(), base));
                         };
+                        if let Ends::InPlace = ends {
+                            if let Some(error) = walk.execute_lone(&mut prepared) {
+                                return Err(error);
+                            }
+                        }
                         let mut ending = walk.ending(&prepared, base);
                         // Another thread may close this process's standard error meanwhile.
                         if ending.stderr == Connection::Inherit {
@@ -148,7 +202,7 @@ pub(super) fn to_the_end(
                 }
             }
         },
-        || await_shell(shell_command(how, base), deadline),
+        || ends.of_shell(shell_command(how, base)),
     )
 }
 

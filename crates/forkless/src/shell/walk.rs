@@ -6,7 +6,7 @@ use super::line_directory::LineDirectory;
 use super::namespace::children_stay;
 use super::traits::shell_traits;
 use super::wait::{wait_for_all, with_limit};
-use super::wiring::{self, Base, Connection, Connections};
+use super::wiring::{self, Base, Connection, Connections, KeptDescriptors};
 use crate::child::{Child, run_to_end, spawn};
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
@@ -64,6 +64,8 @@ pub(super) struct Stage {
     /// Where the program's pipeline begins in the line.
     rest: usize,
     replaces_shell: bool,
+    /// The program starts with SIGQUIT ignored, and a shell in its place would not.
+    ignores_sigquit: bool,
 }
 
 /// The stages of a pipeline, and the parent's copies of the files that they are connected to.
@@ -227,6 +229,7 @@ impl<'s> Walk<'s> {
                 span: stage.span(),
                 rest: pipeline.span().start,
                 replaces_shell: stage.replaces_shell(),
+                ignores_sigquit: self.traits.ignores_sigquit(&stage),
             });
         }
         Some(ReadyPipeline { stages, files })
@@ -352,6 +355,22 @@ impl<'s> Walk<'s> {
             }
             other => other,
         }
+    }
+
+    /// Executes a lone program in this process, if the shell would. Returns only the error of a
+    /// shell that could not take its place, or `None` if nothing was tried.
+    pub(super) fn execute_lone(&self, prepared: &mut ReadyPipeline) -> Option<SpawnError> {
+        let [stage] = prepared.stages.as_mut_slice() else { return None };
+        if !stage.replaces_shell || stage.ignores_sigquit {
+            return None;
+        }
+        let kept = KeptDescriptors::of(&stage.connections)?;
+        let error = stage.command.exec();
+        if !is_for_the_shell(&error) {
+            return Some(error);
+        }
+        kept.restore();
+        Some(self.stage_by_shell(stage, None).exec())
     }
 
     /// The shell in the place of a program that could not be executed after all. It says why, or

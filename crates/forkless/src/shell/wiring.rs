@@ -5,7 +5,7 @@ use super::line::ShellLine;
 use super::line_directory::LineDirectory;
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
-use crate::kernel::descriptor::pipe;
+use crate::kernel::descriptor::{owned, pipe};
 use crate::spec::stdio::{Kind, Stdio};
 use forkless_shell::RedirectionKind;
 use forkless_sys::fd;
@@ -14,6 +14,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
+
+/// The flag of `fcntl(F_GETFD)`.
+const FD_CLOEXEC: u32 = 1;
 
 /// The connection of one number of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,6 +175,47 @@ pub(super) fn connect(command: &mut Command, connections: &Connections, inherits
             Connection::Closed => Stdio(Kind::Closed),
         };
         command.fd(number, stdio);
+    }
+}
+
+/// This process's descriptors at the numbers that an exec in its place connects anew.
+pub(super) struct KeptDescriptors(Vec<KeptDescriptor>);
+
+struct KeptDescriptor {
+    number: RawFd,
+    /// `None`: the number was closed.
+    copy: Option<OwnedFd>,
+    is_cloexec: bool,
+}
+
+impl KeptDescriptors {
+    /// `None` if there is no room for the copies.
+    pub(super) fn of(connections: &Connections) -> Option<KeptDescriptors> {
+        let mut kept = Vec::new();
+        for (number, connection) in (0..).zip(connections) {
+            if *connection == Connection::Inherit {
+                continue;
+            }
+            let flags = fd::get_fd_flags(number).ok();
+            let copy = match flags {
+                Some(_) => Some(owned(fd::dup_cloexec(number, RawFd::from(REDIRECTABLE)).ok()?)),
+                None => None,
+            };
+            let is_cloexec = flags.is_some_and(|flags| flags & FD_CLOEXEC != 0);
+            kept.push(KeptDescriptor { number, copy, is_cloexec });
+        }
+        Some(KeptDescriptors(kept))
+    }
+
+    /// Puts all back.
+    pub(super) fn restore(self) {
+        for KeptDescriptor { number, copy, is_cloexec } in self.0 {
+            let flags = if is_cloexec { fd::O_CLOEXEC } else { 0 };
+            let _ = match copy {
+                Some(copy) => fd::dup3(copy.as_raw_fd(), number, flags),
+                None => fd::close(number),
+            };
+        }
     }
 }
 

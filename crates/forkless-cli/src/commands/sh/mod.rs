@@ -16,7 +16,10 @@ use crate::exit::{Exit, Usage};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  forkless sh 'make 2>&1 | tee log'\n  forkless sh --explain 'rm -f *.o'\n\n\
-    Exit status: the line's own, 128 + n for a line that ended by signal n; with --explain 0."
+    As with `exec sh -c LINE`, a shell, or a program that the shell would not wait for, takes the\n\
+    place of this process.\n\n\
+    Exit status: the line's own, 128 + n for an awaited program that ended by signal n; with\n\
+    --explain 0."
 )]
 pub(crate) struct Args {
     /// Show how the line would run, or why it needs a shell, without running it.
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         .inherit_descriptors(true)
         .inherit_signals(true)
         .always_shell(args.always_shell)
-        .status()?;
+        .exec()?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)))
 }
