@@ -36,6 +36,8 @@ from forkless import subprocess as ours
 
 CHILDREN = 1000
 LARGE = 100 << 20
+# Seconds.
+SLOW_EXEC = 0.05
 
 
 class Skip(Exception):
@@ -141,6 +143,51 @@ def drop_from_cache(file: str) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
+
+
+class SlowExec:
+    """While this is entered, each exec of a file waits, as on a slow disk or behind a virus scanner.
+
+    Another process answers the kernel's questions (fanotify, `FAN_OPEN_EXEC_PERM`): in this one the
+    loop under measurement would have to. If that process dies, the kernel allows the exec.
+    """
+
+    _WATCH = """
+import ctypes, os, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+file, seconds = sys.argv[1], float(sys.argv[2])
+# FAN_CLASS_CONTENT | FAN_CLOEXEC
+fd = libc.fanotify_init(5, os.O_RDONLY)
+# FAN_MARK_ADD, FAN_OPEN_EXEC_PERM
+mask = ctypes.c_uint64(0x40000)
+if fd == -1 or libc.fanotify_mark(fd, 1, mask, -100, os.fsencode(file)) == -1:
+    sys.exit(os.strerror(ctypes.get_errno()))
+print("ready", flush=True)
+while True:
+    events = os.read(fd, 4096)
+    time.sleep(seconds)
+    for at in range(0, len(events), 24):
+        opened = struct.unpack_from("=i", events, at + 16)[0]
+        # FAN_ALLOW
+        os.write(fd, struct.pack("=iI", opened, 1))
+        os.close(opened)
+"""
+
+    def __init__(self, file: str, seconds: float) -> None:
+        self._words = [sys.executable, "-Ic", self._WATCH, file, str(seconds)]
+
+    def __enter__(self) -> None:
+        pipe = subprocess.PIPE
+        self._watch = subprocess.Popen(self._words, stdout=pipe, stderr=pipe, text=True)
+        assert self._watch.stdout and self._watch.stderr
+        if not self._watch.stdout.readline():
+            why = self._watch.stderr.read().strip()
+            self.__exit__()
+            raise Skip("an exec that waits: fanotify: %s" % why)
+
+    def __exit__(self, *error: object) -> None:
+        self._watch.kill()
+        self._watch.communicate()
 
 
 def written_memory(size: int) -> mmap.mmap:
@@ -289,6 +336,19 @@ def blocking(tiny: str, large: str, rounds: int) -> Iterator[_Line]:
             one("mine", tiny, nothing),
             rounds,
         )
+        try:
+            slow = program(tiny + "-slow")
+            with SlowExec(slow, SLOW_EXEC):
+                yield Case(
+                    "loop blocked by one start, whose exec waits %d ms" % (SLOW_EXEC * 1000),
+                    0.02,
+                    "asyncio",
+                    one("its", slow, nothing),
+                    one("mine", slow, nothing),
+                    max(8, rounds // 4),
+                )
+        except Skip as skip:
+            yield skip
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = 4 * CHILDREN
         name = "%d children at once" % CHILDREN
