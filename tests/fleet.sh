@@ -2,7 +2,7 @@
 # The files of examples/fleet, in the real programs: promtool checks the rules and their cases. Then
 # `forkless diagnose` runs with the arguments and the capabilities of daemonset.yaml, a Prometheus of
 # this machine scrapes it and evaluates the rules (within seconds, not minutes), while a program
-# forks 64 MB to execute another. The alert on slow forks must fire, and every query of the
+# of 1 GiB forks to execute another. The alert on slow forks must fire, and every query of the
 # dashboard must give numbers. Go, where it is installed, reads the DaemonSet by Kubernetes' own
 # types, strictly.
 #
@@ -81,7 +81,8 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 prometheus --config.file=all.yml --storage.tsdb.path=data "--web.listen-address=127.0.0.1:$port" --log.level=error >prometheus.txt 2>&1 &
 python3 - <<'PYTHON' &
 import subprocess
-memory = bytearray(64 << 20)
+# The alert is for forks of more than 10 ms.
+memory = bytearray(1 << 30)
 memory[::4096] = b"1" * len(memory[::4096])
 while True:
     subprocess.run(["sh", "-c", "/bin/true"], preexec_fn=int)
