@@ -121,19 +121,33 @@ impl Clusters {
     }
 }
 
-/// Up to so many pages no limit of memory is looked for. Few children need more, and looking costs
-/// as much as sixty pages.
+/// Up to so many fetched pages no limit of memory is looked for. Few children need more, and
+/// looking costs as much as sixty pages.
 const UNLIMITED: u64 = 48;
+/// The same for new pages: more than the heap grows by at once (glibc: 33).
+const UNLIMITED_NEW: u64 = 64;
 
-/// Whether a child may fetch so many pages in all.
+/// The pages that a child takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    /// Copied from its parent, which a plain child would not take.
+    pub fetched: u64,
+    /// Mapped by itself, touched or not.
+    pub new: u64,
+}
+
+/// Whether a child may take so many pages in all.
 ///
 /// Copying a page costs about sixteen times as much as the kernel's work for its table entry. Past
-/// a sixteenth of the `absent` bytes the plain fork is cheaper. The child asks before it copies the
-/// pages: near a limit of memory a megabyte may be too much. `room` says how many bytes are left
-/// (`crate::limit`). Half of them are for the plain fork, which may have to follow.
-pub fn is_within_budget(pages: u64, absent: impl FnOnce() -> usize, room: impl FnOnce() -> u64) -> bool {
+/// a sixteenth of the `absent` bytes the plain fork is cheaper. The child asks before it takes the
+/// pages: near a limit of memory a megabyte may be too much. `room`, given all pages, says how many
+/// bytes are left (`crate::limit`). Half of them are for the plain fork, which may have to follow.
+pub fn is_within_budget(taken: Taken, absent: impl FnOnce() -> usize, room: impl FnOnce(u64) -> u64) -> bool {
     const FREE: u64 = 1024;
-    pages <= UNLIMITED || pages <= (FREE + absent() as u64 / 4096 / 16).min(room() / 4096 / 2 + 1)
+    let Taken { fetched, new } = taken;
+    let all = fetched + new;
+    (fetched <= UNLIMITED && new <= UNLIMITED_NEW)
+        || (fetched <= FREE + absent() as u64 / 4096 / 16 && all <= room(all) / 4096 / 2 + 1)
 }
 
 /// What a child knows of the memory left below a limit. All zeros at first.
@@ -237,12 +251,25 @@ mod tests {
 
     #[test]
     fn the_budget_is_a_sixteenth_and_half_of_what_is_left() {
-        let none = || panic!("not asked for so few");
-        assert!(is_within_budget(48, none, || panic!("not asked for so few")));
-        assert!(is_within_budget(1024, || 0, || u64::MAX) && !is_within_budget(1025, || 0, || u64::MAX));
-        assert!(is_within_budget(1024 + 16, || MIB, || u64::MAX));
-        assert!(!is_within_budget(49, || MIB, || 4096 * 2 * 47));
-        assert!(is_within_budget(49, || MIB, || 4096 * 2 * 48));
+        let few = || panic!("not asked for so few");
+        assert!(is_within_budget(Taken { fetched: 48, new: 64 }, few, |_| panic!("not asked for so few")));
+        let fetched = |fetched| Taken { fetched, new: 0 };
+        let unlimited = |_| u64::MAX;
+        assert!(is_within_budget(fetched(1024), || 0, unlimited));
+        assert!(!is_within_budget(fetched(1025), || 0, unlimited));
+        assert!(is_within_budget(fetched(1024 + 16), || MIB, unlimited));
+        assert!(!is_within_budget(fetched(49), || MIB, |_| 4096 * 2 * 47));
+        assert!(is_within_budget(fetched(49), || MIB, |_| 4096 * 2 * 48));
+    }
+
+    /// New memory costs a plain child as much, so only what a limit leaves counts.
+    #[test]
+    fn new_memory_counts_near_a_limit_only() {
+        let room = |pages: u64| move |_| 4096 * 2 * (pages - 1);
+        assert!(is_within_budget(Taken { fetched: 0, new: 1 << 30 }, || 0, |_| u64::MAX));
+        assert!(is_within_budget(Taken { fetched: 900, new: 100 }, || 0, room(1000)));
+        assert!(!is_within_budget(Taken { fetched: 900, new: 101 }, || 0, room(1000)));
+        assert!(!is_within_budget(Taken { fetched: 0, new: 1001 }, || 0, room(1000)));
     }
 
     /// Children of several processes fetch in turns, a cluster each, until each is told to stop.
@@ -258,8 +285,9 @@ mod tests {
                 for i in (0..children).filter(|i| !stopped[*i]).collect::<Vec<_>>() {
                     let left = limit - taken(&pages);
                     let more = pages[i] + CHUNK;
-                    let room = || rooms[i].known(more, || left);
-                    stopped[i] = !is_within_budget(more, || usize::MAX, room);
+                    let room = |pages| rooms[i].known(pages, || left);
+                    let taken = Taken { fetched: more, new: 0 };
+                    stopped[i] = !is_within_budget(taken, || usize::MAX, room);
                     if !stopped[i] {
                         pages[i] = more;
                     }

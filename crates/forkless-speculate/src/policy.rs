@@ -31,6 +31,9 @@ pub trait Child {
     fn lacks(&self, addr: usize, len: usize) -> bool;
     /// Whether its memory is limited by RLIMIT_DATA.
     fn has_data_limit(&self) -> bool;
+    /// Whether a limit of its cgroup has room for so many bytes of new memory, and for what the
+    /// child has taken before.
+    fn may_take(&self, bytes: usize) -> bool;
     /// Where its heap ends.
     fn heap_end(&self) -> usize;
     /// Whether all mappings in `addr..addr + len` are known to be private.
@@ -203,6 +206,8 @@ pub enum Cause {
     },
     /// The call changes a range of memory that the child lacks, or its limit counts such memory.
     Layout,
+    /// The new memory could exceed a limit that the parent is below, too.
+    Memory,
 }
 
 const STAT: u16 = 144;
@@ -507,7 +512,7 @@ fn prctl(a: &Args) -> Ruling {
 }
 
 fn mmap(nr: u32, a: &Args, child: &impl Child) -> Ruling {
-    let [addr, len, _, flags, fd, _] = *a;
+    let [addr, len, rights, flags, fd, _] = *a;
     let flags = flags as u32;
     // Shared memory needs no system call to be noticed. Only private memory is new memory.
     if flags & k::MAP_TYPE != k::MAP_PRIVATE {
@@ -519,12 +524,20 @@ fn mmap(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     if flags & k::MAP_FIXED != 0 && child.lacks(addr, len) {
         return Ruling::Abort(Cause::Layout);
     }
-    within_data_limit(child)
+    new_memory(child, if rights as u32 & k::PROT_WRITE == 0 { 0 } else { len })
 }
 
-/// Memory that is absent does not count as data. A plain child would meet its limit sooner.
-fn within_data_limit(child: &impl Child) -> Ruling {
-    if child.has_data_limit() { Ruling::Abort(Cause::Layout) } else { Make(const { make() }) }
+/// Memory that is absent does not count as data: a plain child would meet RLIMIT_DATA sooner. At
+/// the limit of a cgroup the kernel ends the process with the most memory. A plain child's counts
+/// its parent's, so that is the child; a speculative child has little, so it would be the parent.
+fn new_memory(child: &impl Child, bytes: usize) -> Ruling {
+    if child.has_data_limit() {
+        Ruling::Abort(Cause::Layout)
+    } else if !child.may_take(bytes) {
+        Ruling::Abort(Cause::Memory)
+    } else {
+        Make(const { make() })
+    }
 }
 
 /// The heap may grow. Shrinking it could give up memory that is absent.
@@ -537,7 +550,7 @@ fn brk(a: &Args, child: &impl Child) -> Ruling {
     if a[0] < now && child.lacks(a[0], now - a[0]) {
         return Ruling::Abort(Cause::Layout);
     }
-    within_data_limit(child)
+    new_memory(child, a[0].saturating_sub(now))
 }
 
 /// A change to a range of mappings: not where the child lacks them.
@@ -563,7 +576,7 @@ fn mprotect(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         return Ruling::Abort(Cause::Call(nr));
     }
     // Private memory that may be written counts as data (mm/mprotect.c, mprotect_fixup).
-    within_data_limit(child)
+    new_memory(child, len)
 }
 
 #[cfg(test)]
@@ -585,6 +598,7 @@ mod tests {
     const USABLE: usize = 15;
     const LACKS: core::ops::Range<usize> = 0x10_0000..0x20_0000;
     const SHARED: core::ops::Range<usize> = 0x70_0000..0x80_0000;
+    const ROOM: usize = 0x100_0000;
 
     impl Child for Test {
         fn pid(&self) -> i32 {
@@ -604,6 +618,9 @@ mod tests {
         }
         fn has_data_limit(&self) -> bool {
             false
+        }
+        fn may_take(&self, bytes: usize) -> bool {
+            bytes <= ROOM
         }
         fn heap_end(&self) -> usize {
             0x30_0000
@@ -734,6 +751,12 @@ mod tests {
         assert!(is_made(ruling(k::__NR_mmap, &[0, 4096, 3, private | anonymous, usize::MAX, 0])));
         assert!(!is_made(ruling(k::__NR_mmap, &[0, 4096, 1, private, 3, 0])));
         assert!(is_made(ruling(k::__NR_mmap, &[0, 4096, 1, private, USABLE, 0])));
+        let too_much = Ruling::Abort(Cause::Memory);
+        assert_eq!(ruling(k::__NR_brk, &[0x30_0001 + ROOM]), too_much);
+        assert!(is_made(ruling(k::__NR_brk, &[0x30_0000 + ROOM])));
+        assert_eq!(ruling(k::__NR_mmap, &[0, ROOM + 1, 3, private | anonymous, usize::MAX, 0]), too_much);
+        assert_eq!(ruling(k::__NR_mprotect, &[0x200_0000, ROOM + 1, 3]), too_much);
+        assert!(is_made(ruling(k::__NR_mmap, &[0, ROOM + 1, 0, private | anonymous, usize::MAX, 0])));
         let (read, write) = (k::PROT_READ as usize, k::PROT_WRITE as usize);
         assert!(is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, write])));
         assert!(is_made(ruling(k::__NR_mprotect, &[SHARED.start, 4096, read])));

@@ -357,6 +357,30 @@ fn memory_limit_kills_nobody_who_lives_without_forkless() {
     }
 }
 
+/// Memory that a speculative child maps itself is charged beside what it fetches. And at the limit
+/// the kernel ends the process with the most memory: plainly the child, whose memory counts its
+/// parent's.
+#[test]
+fn memory_limit_of_new_memory_kills_whom_it_kills_without_forkless() {
+    let Some(cgroup) = Cgroup::make(&format!("forkless-test-new-{}", std::process::id())) else { return };
+    let program = compile("memory_limit_new.c", &[]);
+    let record = temporary(&format!("report.limit-new.{}", std::process::id()));
+    // The parent's MiB, what the child reads, what it takes, the limit; whether the child lives.
+    for (size, read, new, limit, lives) in [(40, 4, 16, 68, true), (70, 0, 45, 100, false)] {
+        let limit = limit << 20;
+        let case = format!("{} {} {limit} {size} {read} {new}", program.display(), cgroup.limit().display());
+        let without = cgroup.run(&case);
+        let each = if lives { "status 0\n" } else { "status 9\n" };
+        assert_eq!(without, (Some(0), each.repeat(3), String::new()), "{size}");
+        let options =
+            format!("--fork-minimum=1M --fork-always {PATIENT} --json --report={}", record.display());
+        let with = cgroup.run(&format!("{FORKLESS} run {options} -- {case}"));
+        assert_eq!(without, with, "{size}");
+        let why = if without_dispatch() { "NoDispatch" } else { "Budget" };
+        assert_eq!(report_in(&record, &with).reasons(), [why; 3], "{size}");
+    }
+}
+
 /// Each of several processes below one limit took half of what was left, and the kernel killed
 /// workers: in 13 of 32 runs.
 #[test]

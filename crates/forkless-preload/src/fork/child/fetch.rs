@@ -1,10 +1,10 @@
 //! Bringing absent memory from the parent, a cluster at a time (`forkless_speculate::fetch`).
 #![expect(unsafe_code, reason = "maps memory at addresses that were reserved")]
 
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
-use forkless_speculate::fetch::{Fetch, Progress, Room, is_within_budget};
+use forkless_speculate::fetch::{Fetch, Progress, Room, Taken, is_within_budget};
 use forkless_speculate::limit;
 use forkless_sys::{fd, mm};
 
@@ -35,12 +35,26 @@ pub(crate) fn fetch(addr: usize) -> bool {
 }
 
 fn keep_to_budget(more: u64) {
-    static ROOM: Room = Room::new();
-    let pages = shared_pages::get().pages.load(Relaxed) + more;
-    let absent = || exclusions::absent().iter().map(|(start, end)| end - start).sum();
-    if !is_within_budget(pages, absent, || ROOM.known(pages, room)) {
+    if !is_within_budget_with(more) {
         abort(AbortKind::Budget);
     }
+}
+
+/// Pages that the child has mapped by its own calls.
+static NEW: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the child may map so many bytes of new memory; they count from then on.
+pub(crate) fn may_take(bytes: usize) -> bool {
+    NEW.store(NEW.load(Relaxed) + bytes.div_ceil(4096) as u64, Relaxed);
+    is_within_budget_with(0)
+}
+
+fn is_within_budget_with(more: u64) -> bool {
+    static ROOM: Room = Room::new();
+    let fetched = shared_pages::get().pages.load(Relaxed) + more;
+    let taken = Taken { fetched, new: NEW.load(Relaxed) };
+    let absent = || exclusions::absent().iter().map(|(start, end)| end - start).sum();
+    is_within_budget(taken, absent, |pages| ROOM.known(pages, room))
 }
 
 /// Out of line, for its text would be part of every fetch's frame.

@@ -10,7 +10,7 @@ use crate::kernel::{self, Args};
 use crate::mappings;
 
 use super::super::{exclusions, program_memory};
-use super::{DEATH, abort, exec, fds, files, need, signals, status_flags, timers};
+use super::{DEATH, abort, exec, fds, fetch, files, need, signals, status_flags, timers};
 
 /// Makes the call or gives up.
 pub(crate) fn judge(nr: u32, args: &Args) -> isize {
@@ -50,6 +50,10 @@ impl policy::Child for ThisChild {
         sched::getrlimit(k::RLIMIT_DATA).map_or(NONE, |limit| limit.soft) != NONE
     }
 
+    fn may_take(&self, bytes: usize) -> bool {
+        fetch::may_take(bytes)
+    }
+
     fn heap_end(&self) -> usize {
         pass(k::__NR_brk, &[0; 6]) as usize
     }
@@ -72,6 +76,7 @@ fn reason(cause: Cause) -> AbortReason {
             AbortReason::command(of, command)
         }
         Cause::Layout => AbortKind::Layout.into(),
+        Cause::Memory => AbortKind::Budget.into(),
     }
 }
 
