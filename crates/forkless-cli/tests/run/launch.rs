@@ -1,6 +1,7 @@
 //! Starting PROGRAM: exit statuses, programs that cannot be preloaded, and the environment that is
 //! handed on.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -98,6 +99,38 @@ fn a_program_of_another_user_counts_and_cannot_cut_the_record() {
     assert!(report.count("processes") >= 5, "{:?}", report.reasons());
     // Of each user's shells, whatever shell this is.
     assert!(report.count("forks") >= 4, "{:?}", report.reasons());
+}
+
+/// Regression: with room for one of the collector's two forks, the report was empty, and the record
+/// stayed.
+#[test]
+fn without_room_for_the_collector_nothing_runs_and_nothing_stays() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    const USER: u32 = 54321;
+    let records = || {
+        let all = std::fs::read_dir("/dev/shm").expect("a directory").flatten();
+        all.filter(|entry| entry.metadata().is_ok_and(|about| about.uid() == USER)).count()
+    };
+    for (processes, expected) in [(1, 125), (2, 125), (3, 0)] {
+        let limit = format!("--nproc={processes}");
+        let user = format!("--reuid={USER}");
+        let setpriv = [&user, "--clear-groups", "prlimit", &limit, FORKLESS, "run", "--report", "true"];
+        let mut command = plain(Path::new("setpriv"), &setpriv);
+        let (status, _, text) = observe(command.env("FORKLESS_LIBRARY", &*LIBRARY));
+        if status == Some(126) {
+            println!("skipped: user {USER} may not execute the command: {text}");
+            return;
+        }
+        assert_eq!(status, Some(expected), "{processes}: {text}");
+        if expected == 125 {
+            assert_eq!(text.lines().count(), 1, "{processes}: {text}");
+            assert!(text.contains("Resource temporarily unavailable"), "{text}");
+        }
+        assert!(wait_until(|| records() == 0), "{processes} processes");
+    }
 }
 
 #[test]

@@ -38,17 +38,29 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
             // SAFETY: as above.
-            if unsafe { libc::fork() } == 0 {
-                f();
-            }
+            let code = match unsafe { libc::fork() } {
+                -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN),
+                0 => {
+                    f();
+                    0
+                }
+                _ => 0,
+            };
             // SAFETY: ends without running destructors, which this process's parent has to run.
-            unsafe { libc::_exit(0) }
+            unsafe { libc::_exit(code) }
         }
         child => {
             let mut status = 0;
             // SAFETY: waits for the child just made.
             unsafe { libc::waitpid(child, &raw mut status, 0) };
-            Ok(())
+            match status {
+                0 => Ok(()),
+                // A limit of processes may have had room for the first alone.
+                _ if libc::WIFEXITED(status) => {
+                    Err(std::io::Error::from_raw_os_error(libc::WEXITSTATUS(status)))
+                }
+                _ => Err(std::io::Error::from_raw_os_error(libc::EAGAIN)),
+            }
         }
     }
 }
