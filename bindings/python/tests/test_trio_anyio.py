@@ -248,6 +248,54 @@ def test_a_cancel_during_the_exec_is_delivered_by_trio(tmp_path: Path) -> None:
     on.run(main)
 
 
+@pytest.mark.parametrize("by", ["cancel", "interrupt"])
+def test_a_cancel_after_any_step_of_a_start_is_delivered_by_trio(by: str) -> None:
+    on = OnTrio()
+    trio = on.module
+    asked: List[Any] = []
+
+    class Steps(trio.abc.Instrument):  # type: ignore[misc, name-defined]
+        def __init__(self, left: int, act: Callable[[], None]) -> None:
+            self.left, self.act = left, act
+
+        def before_task_step(self, task: Any) -> None:
+            self.left -= 1
+            if self.left == 0:
+                self.act()
+
+    async def deliver_cancel(process: Any) -> None:
+        asked.append(process.returncode)
+        process.terminate()
+
+    @trio.lowlevel.enable_ki_protection
+    async def step() -> None:
+        while True:
+            await trio.sleep(0.0003)
+
+    async def main(left: int) -> None:
+        # A wait for the child's end has few steps of its own.
+        trio.lowlevel.spawn_system_task(step)
+        with trio.CancelScope() as scope:
+            act = scope.cancel if by == "cancel" else partial(signal.raise_signal, signal.SIGINT)
+            steps = Steps(left, act)
+            trio.lowlevel.add_instrument(steps)
+            try:
+                await on.ours.run_process(["sleep", "600"], deliver_cancel=deliver_cancel)
+            finally:
+                trio.lowlevel.remove_instrument(steps)
+
+    before = children()
+    for left in range(1, 21):
+        try:
+            on.run(main, left)
+        except BaseException as error:
+            # One of a group, by trio's own run_process.
+            assert by == "interrupt" and "KeyboardInterrupt()" in repr(error)
+        else:
+            assert by == "cancel"
+        assert asked == [None] * left and children() == before
+
+
 def test_an_interrupt_during_the_exec_waits_for_its_end_on_trio(
     on_trio: Any, tmp_path: Path
 ) -> None:
