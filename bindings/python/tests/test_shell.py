@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import doctest
 import errno
+import inspect
 import os
 import pathlib
+import pickle
 import signal
 import subprocess as standard
 import sys
@@ -13,6 +15,7 @@ import threading
 
 import pytest
 
+import forkless
 from forkless import _popen, _shell, subprocess
 from _tools import FORKS, c_calls, python, skip
 
@@ -431,6 +434,17 @@ def test_system_lets_other_threads_run(tmp_path: pathlib.Path) -> None:
         pass
     thread.join()
     assert done == [0]
+
+
+def test_system_is_a_builtin_function_as_the_standard_one() -> None:
+    class Shell:
+        ours, standard = forkless.system, os.system
+
+    assert Shell().ours("exit 3") == Shell().standard("exit 3")
+    assert type(forkless.system) is type(os.system)
+    assert inspect.signature(forkless.system) == inspect.signature(os.system)
+    assert pickle.loads(pickle.dumps(forkless.system)) is forkless.system
+    assert forkless.system(command="exit 4") == os.system(command="exit 4")
 
 
 def test_system_is_audited() -> None:

@@ -1092,7 +1092,7 @@ def test_an_option_that_is_none_counts_as_not_given(no_fork):
 
 
 NOTHING = [
-    {**dict.fromkeys(subprocess._OPTIONS), "process_group": None, "pipesize": None},
+    {**dict.fromkeys(sorted(subprocess._OPTIONS)), "process_group": None, "pipesize": None},
     {"kill_group": False, "no_new_privs": False, "setctty": False},
     {"fds": {}, "rlimits": {}, "pdeathsig": 0, "process_group": -1},
 ]

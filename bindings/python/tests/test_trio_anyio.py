@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any, Awaitable, Callable, Dict, List
 from unittest import mock
@@ -16,6 +18,7 @@ from held_program import children, held_program, is_in_exec, open_descriptors
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 PIPE = subprocess.PIPE
+NOTHING: Dict[str, Any] = {"stdin": None, "stdout": None, "stderr": None}
 
 
 def needed(name: str) -> Any:
@@ -125,16 +128,13 @@ def test_the_loop_goes_on_during_an_exec(on: Any, tmp_path: Path) -> None:
             codes: List[int] = []
 
             async def start() -> None:
-                child = await on.ours.open_process([program], stdin=None, stdout=None, stderr=None)
+                child = await on.ours.open_process([program], **NOTHING)
                 codes.append(await child.wait())
 
             async def watch() -> None:
-                while not children() - before:
-                    await sleep(on, 0)
-                (pid,) = children() - before
-                for _ in range(10):
-                    await sleep(on, 0.001)
-                assert not codes and is_in_exec(pid)
+                pid = await new_child(on, before)
+                await some_turns(on, pid)
+                assert not codes
                 let_go()
 
             await together(on, start, watch)
@@ -153,7 +153,16 @@ async def together(on: Any, *functions: Callable[[], Awaitable[None]]) -> None:
             tasks.start_soon(function)
 
 
-def test_a_start_that_is_cancelled_during_the_exec_leaves_no_child(on: Any, tmp_path: Path) -> None:
+@pytest.fixture(params=["trio", "anyio on trio"])
+def on_trio(request: pytest.FixtureRequest) -> Any:
+    return OnTrio() if request.param == "trio" else OnAnyio("trio")
+
+
+def test_a_start_on_asyncio_that_is_cancelled_during_the_exec_leaves_no_child(
+    tmp_path: Path,
+) -> None:
+    on = OnAnyio("asyncio")
+
     async def main() -> bool:
         with held_program(tmp_path) as (program, _):
             before = children()
@@ -165,6 +174,228 @@ def test_a_start_that_is_cancelled_during_the_exec_leaves_no_child(on: Any, tmp_
             return bool(scope.cancel_called)
 
     assert on.run(main)
+
+
+async def new_child(on: Any, before: "set[int]") -> int:
+    """Awaits a child that was not there before."""
+    while not children() - before:
+        await sleep(on, 0)
+    (pid,) = children() - before
+    return pid
+
+
+async def some_turns(on: Any, pid: int) -> None:
+    """The child is in its exec before and after them."""
+    for _ in range(10):
+        await sleep(on, 0.001)
+    assert pid in children() and is_in_exec(pid)
+
+
+def test_a_cancel_during_the_exec_waits_for_its_end_on_trio(on_trio: Any, tmp_path: Path) -> None:
+    """As where the library starts the child, whoever started it has it and sees to its end."""
+    on = on_trio
+    started: List[Any] = []
+
+    async def main() -> bool:
+        scope = on.module.CancelScope()
+        with held_program(tmp_path, "/bin/sleep") as (program, let_go):
+
+            async def start() -> None:
+                with scope:
+                    child = await on.ours.open_process([program, "600"], **NOTHING)
+                    started.append(child)
+                    await sleep(on, 600)
+
+            async def cancel() -> None:
+                pid = await new_child(on, before)
+                scope.cancel()
+                await some_turns(on, pid)
+                assert not started
+                let_go()
+
+            before = children()
+            await together(on, start, cancel)
+        (child,) = started
+        assert child.returncode is None
+        child.terminate()
+        await child.wait()
+        return bool(child.returncode == -15)
+
+    assert on.run(main)
+
+
+def test_a_cancel_during_the_exec_is_delivered_by_trio(tmp_path: Path) -> None:
+    on = OnTrio()
+    asked: List[Any] = []
+
+    async def deliver_cancel(process: Any) -> None:
+        asked.append(process.returncode)
+        process.send_signal(signal.SIGUSR1)
+
+    async def main() -> None:
+        with held_program(tmp_path, "/bin/sleep") as (program, let_go):
+            before = children()
+            async with on.module.open_nursery() as nursery:
+                run = partial(on.ours.run_process, deliver_cancel=deliver_cancel)
+                nursery.start_soon(run, [program, "600"])
+                pid = await new_child(on, before)
+                nursery.cancel_scope.cancel()
+                with on.module.CancelScope(shield=True):
+                    await some_turns(on, pid)
+                let_go()
+        assert asked == [None] and children() == before
+
+    on.run(main)
+
+
+@pytest.mark.parametrize("by", ["cancel", "interrupt"])
+def test_a_cancel_after_any_step_of_a_start_is_delivered_by_trio(by: str) -> None:
+    on = OnTrio()
+    trio = on.module
+    asked: List[Any] = []
+
+    class Steps(trio.abc.Instrument):  # type: ignore[misc, name-defined]
+        def __init__(self, left: int, act: Callable[[], None]) -> None:
+            self.left, self.act = left, act
+
+        def before_task_step(self, task: Any) -> None:
+            self.left -= 1
+            if self.left == 0:
+                self.act()
+
+    async def deliver_cancel(process: Any) -> None:
+        asked.append(process.returncode)
+        process.terminate()
+
+    @trio.lowlevel.enable_ki_protection
+    async def step() -> None:
+        while True:
+            await trio.sleep(0.0003)
+
+    async def main(left: int) -> None:
+        # A wait for the child's end has few steps of its own.
+        trio.lowlevel.spawn_system_task(step)
+        with trio.CancelScope() as scope:
+            act = scope.cancel if by == "cancel" else partial(signal.raise_signal, signal.SIGINT)
+            steps = Steps(left, act)
+            trio.lowlevel.add_instrument(steps)
+            try:
+                await on.ours.run_process(["sleep", "600"], deliver_cancel=deliver_cancel)
+            finally:
+                trio.lowlevel.remove_instrument(steps)
+
+    before = children()
+    for left in range(1, 21):
+        try:
+            on.run(main, left)
+        except BaseException as error:
+            # One of a group, by trio's own run_process.
+            assert by == "interrupt" and "KeyboardInterrupt()" in repr(error)
+        else:
+            assert by == "cancel"
+        assert asked == [None] * left and children() == before
+
+
+def test_an_interrupt_during_the_exec_waits_for_its_end_on_trio(
+    on_trio: Any, tmp_path: Path
+) -> None:
+    """trio raises it wherever the main task waits, and a shield is nothing to it."""
+    on = on_trio
+    from trio import lowlevel
+
+    started: List[Any] = []
+
+    before = children()
+    with held_program(tmp_path, "/bin/sleep") as (program, let_go):
+
+        @lowlevel.enable_ki_protection
+        async def interrupt() -> None:
+            pid = await new_child(on, before)
+            signal.raise_signal(signal.SIGINT)
+            await some_turns(on, pid)
+            assert not started
+            let_go()
+
+        async def main() -> None:
+            lowlevel.spawn_system_task(interrupt)
+            child = await on.ours.open_process([program, "600"], **NOTHING)
+            started.append(child)
+            try:
+                await sleep(on, 600)
+            finally:
+                child.terminate()
+                with on.module.CancelScope(shield=True):
+                    assert await child.wait() == -15
+
+        with pytest.raises(KeyboardInterrupt):
+            on.run(main)
+        assert started
+
+
+@pytest.mark.parametrize("by", ["cancel", "interrupt"])
+def test_a_cancelled_start_whose_exec_does_not_end_leaves_no_child(
+    on_trio: Any, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = on_trio
+    import forkless.trio
+    from trio import lowlevel
+
+    monkeypatch.setattr(forkless.trio, "LONGEST_EXEC_OF_A_CANCELLED_START", 0.02)
+
+    with held_program(tmp_path) as (program, _):
+        before = children()
+
+        @lowlevel.enable_ki_protection
+        async def stop(scope: Any) -> None:
+            await new_child(on, before)
+            if by == "cancel":
+                scope.cancel()
+            else:
+                signal.raise_signal(signal.SIGINT)
+
+        async def main() -> Any:
+            with on.module.CancelScope() as scope:
+                lowlevel.spawn_system_task(stop, scope)
+                await on.ours.open_process([program], stdin=PIPE, stdout=PIPE)
+            return scope.cancelled_caught
+
+        if by == "cancel":
+            assert on.run(main)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                on.run(main)
+        assert children() == before
+
+
+def test_a_start_goes_on_where_no_descriptor_can_be_watched_on_trio(
+    on_trio: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on = on_trio
+    from trio import lowlevel
+
+    refused: List[int] = []
+
+    async def refuse(fd: int) -> None:
+        refused.append(fd)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        with held_program(tmp_path) as (program, let_go):
+            before = children()
+
+            async def start() -> None:
+                with monkeypatch.context() as patched:
+                    patched.setattr(lowlevel, "wait_readable", refuse)
+                    child = await on.ours.open_process([program], **NOTHING)
+                assert refused and await child.wait() == 0
+
+            async def go_on() -> None:
+                await some_turns(on, await new_child(on, before))
+                let_go()
+
+            await together(on, start, go_on)
+
+    on.run(main)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +421,9 @@ def test_errors_are_the_library_s(on: Any, command: List[str], options: Any) -> 
 @pytest.mark.parametrize("options", [{}, {"deadline": 60}])
 def test_a_kept_error_keeps_no_descriptor(on: Any, options: Dict[str, Any]) -> None:
     async def main() -> None:
-        nothing = {"stdin": None, "stdout": None, "stderr": None}
         before = open_descriptors()
         with pytest.raises(PermissionError) as kept:
-            await on.ours.open_process(["/dev/null"], **nothing, **options)
+            await on.ours.open_process(["/dev/null"], **NOTHING, **options)
         assert open_descriptors() == before
         assert kept.value.errno == errno.EACCES
 
@@ -261,7 +491,7 @@ def test_more_starts_at_a_time_than_descriptors_for_their_execs(on: Any) -> None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def one() -> None:
-        child = await on.ours.open_process(["true"], stdin=None, stdout=None, stderr=None)
+        child = await on.ours.open_process(["true"], **NOTHING)
         await child.wait()
 
     async def main() -> None:

@@ -7,6 +7,11 @@ saves the shell's exec, some half a millisecond. Crate `forkless` proves which l
 
 Popen is one process with one number. So it runs only lines without a shell that take one program,
 and only where its attributes are those that the line's shell would have had.
+
+>>> os.waitstatus_to_exitcode(system("exit 3"))
+3
+>>> os.waitstatus_to_exitcode(system("test -d /nowhere || exit 4"))
+4
 """
 
 from __future__ import annotations
@@ -19,12 +24,14 @@ import threading
 from posix import system as _standard_system
 
 from . import _forkless
+from ._native import as_builtin
 
 # Not from `typing`, whose import takes as long as that of `subprocess`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, AnyStr, List, Optional, Sequence, Tuple, Union
+    from typing import Any, AnyStr, Callable, List, Optional, Sequence, Tuple, TypeVar, Union
 
+    _F = TypeVar("_F", bound=Callable[..., Any])
     _Command = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 __all__ = ["system"]
@@ -210,14 +217,15 @@ def _with_words(output: Optional[AnyStr], words: str) -> Optional[AnyStr]:
     return both
 
 
-def system(command: _Command) -> int:
-    """`os.system`: runs a line and returns its wait status.
+def _builtin(function: _F) -> _F:
+    """As `os.system`, it becomes no method where a class has it as an attribute."""
+    made: _F = as_builtin(function, _standard_system, "forkless")
+    return made
 
-    >>> os.waitstatus_to_exitcode(system("exit 3"))
-    3
-    >>> os.waitstatus_to_exitcode(system("test -d /nowhere || exit 4"))
-    4
-    """
+
+@_builtin
+def system(command: _Command) -> int:
+    """`os.system`: runs a line and returns its wait status."""
     line = os.fsencode(command)
     if b"\0" in line:
         raise ValueError("embedded null byte")

@@ -19,16 +19,18 @@ The keyword arguments of :class:`forkless.subprocess.Popen` may be given, too: `
 or ``preexec_fn`` holds the loop until its exec. At its ``deadline`` a child and its process group
 are killed.
 
-A start can be cancelled, unlike trio's: the child is killed and reaped then.
+A cancel during the exec waits for its end, as with trio's own start, and so does an interrupt. If
+the exec lasts 5 seconds longer, the child is killed, and the start raises the cancel.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from subprocess import CompletedProcess
-from typing import Any, Callable, List, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import trio as _trio
 
@@ -37,6 +39,9 @@ from ._awaited import FIRST_LOOK, LONGEST_PAUSE
 from ._starts import Starts
 
 __all__ = ["open_process", "run_process"]
+
+#: Seconds. As long as trio waits between SIGTERM and SIGKILL.
+LONGEST_EXEC_OF_A_CANCELLED_START = 5.0
 
 _Command = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", Sequence[Any]]
 
@@ -80,8 +85,10 @@ async def run_process(command: _Command, **options: Any) -> CompletedProcess[byt
     return done
 
 
+@_trio.lowlevel.enable_ki_protection
 async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
-    """In the place of trio's worker thread. It is a checkpoint, as that is."""
+    """In the place of trio's worker thread. As that, it is a checkpoint, and neither a cancel nor
+    an interrupt comes between the start and whoever gets the child."""
     await _trio.lowlevel.checkpoint_if_cancelled()
     starts = _starts_here()
     popen = await starts.make(start)
@@ -94,16 +101,77 @@ async def _start(start: Callable[[], Any], *_: Any, **__: Any) -> Any:
         if popen.executed():
             await _trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            await _awaited.until_executed(popen, _readable)
-    except BaseException:
-        if not popen.never_ran:
-            await _kill(popen)
-        raise
+            await _Exec(popen).ended()
     finally:
         popen.settle()
         starts.pending -= 1
         starts.ended.unpark()
     return popen
+
+
+class _Exec:
+    """A wait for an exec.
+
+    A shielded scope would keep cancels from it, but no interrupt: trio raises one wherever the main
+    task waits. So another task watches, and the one that starts the child waits for that task.
+    """
+
+    def __init__(self, popen: _awaited.Popen) -> None:
+        self.popen = popen
+        self.failure: Optional[BaseException] = None
+        self.raise_cancel: Optional[Callable[[], Any]] = None
+        self.gives_up = math.inf
+
+    async def ended(self) -> None:
+        """Raises what a start that waits would have raised.
+
+        If a cancel or an interrupt has come, and the exec has lasted for
+        `LONGEST_EXEC_OF_A_CANCELLED_START` since, the child is killed, and this raises the cancel
+        or the interrupt.
+        """
+        async with _trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, _trio.lowlevel.current_task())
+            await _trio.lowlevel.wait_task_rescheduled(self._cancel)
+        # Raised in the nursery it would be one of a group.
+        failure, self.failure = self.failure, None
+        if failure is None:
+            return
+        try:
+            if isinstance(failure, _GivenUp) and self.raise_cancel is not None:
+                self.raise_cancel()
+            raise failure
+        finally:
+            # Its traceback has this frame.
+            del failure
+
+    def _cancel(self, raise_cancel: Callable[[], Any]) -> _trio.lowlevel.Abort:
+        # trio raises it at the next checkpoint, unless `raise_cancel` is called before.
+        self.raise_cancel = raise_cancel
+        # Not trio's clock: a test's leaps to the next timeout.
+        self.gives_up = time.monotonic() + LONGEST_EXEC_OF_A_CANCELLED_START
+        return _trio.lowlevel.Abort.FAILED
+
+    @_trio.lowlevel.enable_ki_protection
+    async def _watch(self, starter: _trio.lowlevel.Task) -> None:
+        try:
+            with _trio.CancelScope(shield=True):
+                await _awaited.until_executed(self.popen, self._readable)
+        except BaseException as failure:
+            self.failure = failure
+            if not self.popen.never_ran:
+                await _kill(self.popen)
+        finally:
+            # It would wait for ever.
+            _trio.lowlevel.reschedule(starter)
+
+    async def _readable(self, fd: int, seconds: float) -> bool:
+        if time.monotonic() >= self.gives_up:
+            raise _GivenUp
+        return await _readable(fd, seconds)
+
+
+class _GivenUp(Exception):
+    """The start was cancelled, and its exec has not ended."""
 
 
 class _RunStarts(Starts):
@@ -134,11 +202,12 @@ def _starts_here() -> _RunStarts:
 async def _readable(fd: int, seconds: float) -> bool:
     """Waits until a descriptor is readable, but not longer than that; -1 never is."""
     with _trio.move_on_after(seconds):
-        if fd == -1:
-            await _trio.sleep_forever()
-        else:
-            await _trio.lowlevel.wait_readable(fd)
-            return True
+        # The kernel may have no room for another descriptor to watch (epoll_ctl(2), ENOSPC).
+        with contextlib.suppress(OSError):
+            if fd != -1:
+                await _trio.lowlevel.wait_readable(fd)
+                return True
+        await _trio.sleep_forever()
     return False
 
 
