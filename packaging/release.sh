@@ -1,6 +1,7 @@
 #!/bin/bash
-# packaging/release.sh OUTPUT TARGET-FOLDER [--no-test] [TRIPLE...]: every artefact of a release in
-# one folder, each tested. `./x release` calls it, and installs what it needs.
+# packaging/release.sh OUTPUT TARGET-FOLDER [--bare] [TRIPLE...]: every artefact of a release in one
+# folder, each tested. `./x release` calls it, and installs what it needs. --bare: no wheels, no
+# tests.
 #
 # OUTPUT is empty, or has an earlier release, which is replaced.
 set -euo pipefail
@@ -8,14 +9,14 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 root=$(dirname "$here")
 output=$(realpath -m "$1") target=$(realpath -m "$2")
 shift 2
-tested=1
-if [ "${1-}" = --no-test ]; then
-	tested=
+bare=
+if [ "${1-}" = --bare ]; then
+	bare=1
 	shift
 fi
 triples=("$@")
 native=x86_64-unknown-linux-gnu
-[ ${#triples[@]} -gt 0 ] || triples=("$native" x86_64-unknown-linux-musl aarch64-unknown-linux-gnu)
+[ ${#triples[@]} -gt 0 ] || triples=("$native" {x86_64,aarch64}-unknown-linux-musl aarch64-unknown-linux-gnu)
 version=$("$here/version.sh")
 # What fails within an argument ends no script: a date that is missing must fail here.
 date=$("$here/version.sh" --date)
@@ -26,21 +27,27 @@ sysroot=$(rustc --print sysroot)
 RUSTFLAGS="--remap-path-prefix=$root=/usr/src/forkless-$version --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/usr/src/cargo"
 export RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sysroot=/usr/src/rust --remap-path-prefix=$target=/usr/src/target"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+# Debian has no C compiler for musl on aarch64. Rust brings musl and a linker.
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld
 # Its symbols are wanted here; stage.sh takes them out.
 export CARGO_PROFILE_PRELOAD_STRIP=none
 umask 022
 mkdir -p "$output" "$target"
 rm -f "$output"/forkless[-_]*.{tar.gz,deb,crate,cdx.json} "$output"/libforkless*.deb "$output/SHA256SUMS"
+rm -f "$output"/python/forkless-*.{whl,tar.gz}
+rmdir "$output/python" 2>/dev/null || true
 [ -z "$(ls -A "$output")" ] || { echo "$output has other files: name an empty folder" >&2 && exit 2; }
 # Before there is an artefact: OUTPUT may lie within the source.
 "$here/files.sh" >"$target/files"
 
 # Builds for one target into $target/TRIPLE/built.
 build() { # TRIPLE
-	local packages=(--package forkless-cli) built=$target/$1/built
+	local packages=(--package forkless-cli) built=$target/$1/built flags=$RUSTFLAGS
 	cd "$root"
 	[[ $1 == *-musl ]] || packages+=(--package forkless-capi)
-	cargo build --release --locked --target "$1" "${packages[@]}"
+	# The C compilers ask for it by themselves.
+	[[ $1 != aarch64-*-musl ]] || flags+=" -Clink-arg=--build-id=sha1"
+	RUSTFLAGS=$flags cargo build --release --locked --target "$1" "${packages[@]}"
 	mkdir -p "$built"
 	install "$target/$1/release/forkless" "$built/forkless"
 	# Linked against nothing: glibc's serves musl.
@@ -89,11 +96,23 @@ tar --create -C "$root" --null --no-recursion --files-from="$target/files" | tar
 cp "$target"/crates/package/*-"$version".crate "$output/"
 rm -rf "$source"
 
-env -u RUSTFLAGS CARGO_TARGET_DIR="$target/tools" cargo run --quiet --locked --package xtask -- sbom >"$output/forkless-$version.cdx.json"
-(cd "$output" && find . -maxdepth 1 -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- >"$target/sums" && mv "$target/sums" SHA256SUMS)
+missing=
+if [ -z "$bare" ]; then
+	echo "== Python package"
+	wheels=()
+	for architecture in x86_64 aarch64; do
+		[[ " ${triples[*]}" != *" $architecture-"* ]] || wheels+=("$architecture-gnu" "$architecture-musl")
+	done
+	# A folder of its own: the name of its source, which pip looks for, is that of the whole tree's.
+	CARGO_TARGET_DIR=$target/wheels "$root/bindings/python/wheels.sh" "$output/python" "${wheels[@]}" || missing=1
+fi
 
-if [ -n "$tested" ]; then
+env -u RUSTFLAGS CARGO_TARGET_DIR="$target/tools" cargo run --quiet --locked --package xtask -- sbom >"$output/forkless-$version.cdx.json"
+(cd "$output" && find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- >"$target/sums" && mv "$target/sums" SHA256SUMS)
+
+if [ -z "$bare" ]; then
 	echo "== tests"
 	"$here/test.sh" "$output" "$target"
 fi
 echo "$output: $(wc -l <"$output/SHA256SUMS") artefacts, SHA256SUMS"
+[ -z "$missing" ] || { echo "a wheel is missing, or failed: see above" >&2 && exit 1; }

@@ -2,9 +2,9 @@
 # packaging/test.sh ARTEFACTS TARGET-FOLDER: installs, uses and removes each artefact in a clean
 # Debian tree.
 #
-# The tree is mmdebstrap's ($FORKLESS_SUITE, bookworm), with a C compiler and pkg-config. Each test
-# sees it through an overlay of its own, so it stays clean. After a removal, the files are those of
-# before. All mounts are in mount namespaces of the tests, none on this machine. Needs root.
+# The tree is mmdebstrap's ($FORKLESS_SUITE, bookworm), with a C compiler, pkg-config and Python.
+# Each test sees it through an overlay of its own, so it stays clean. After a removal, the files are
+# those of before. All mounts are in mount namespaces of the tests, none on this machine. Needs root.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 artefacts=$(realpath "$1") target=$(realpath -m "$2")
@@ -16,9 +16,9 @@ work=$(mktemp -d -p "$target")
 trap 'rm -rf "$work"' EXIT
 : >"$work/log"
 
-if [ ! -e "$tree/usr/bin/gcc" ]; then
-	rm -rf "$tree.new"
-	mmdebstrap --quiet --variant=essential --include=gcc,libc6-dev,pkgconf "$suite" "$tree.new"
+if [ ! -e "$tree/usr/bin/gcc" ] || [ ! -e "$tree/usr/share/python-wheels" ]; then
+	rm -rf "$tree" "$tree.new"
+	mmdebstrap --quiet --variant=essential --include=gcc,libc6-dev,pkgconf,python3-venv "$suite" "$tree.new"
 	mv "$tree.new" "$tree"
 fi
 
@@ -65,7 +65,7 @@ try_here() { # NAME COMMAND...
 
 echo "== sums"
 try_here "SHA256SUMS names every artefact, and is right" bash -c 'cd "$1" && sha256sum --quiet -c SHA256SUMS &&
-	[ "$(cut -c67- SHA256SUMS)" = "$(ls | grep -v SHA256SUMS)" ]' - "$artefacts"
+	[ "$(cut -c67- SHA256SUMS)" = "$(find . -type f -not -name SHA256SUMS -printf "%P\n" | LC_ALL=C sort)" ]' - "$artefacts"
 try_here "what is installed has 25 MB at most" bash -c '
 	for file in "$1"/*-gnu.tar.gz "$1"/*-musl.tar.gz; do
 		[ ! -e "$file" ] || [ "$(tar -tvzf "$file" | awk "{ all += \$3 } END { print all }")" -le 25000000 ] || { echo "$file"; exit 1; }
@@ -104,7 +104,10 @@ for file in "$artefacts"/forkless-"$version"-aarch64-*.tar.gz; do
 	mkdir "$work/arm"
 	tar -xzf "$file" -C "$work/arm" --strip-components=1
 	echo "== $(basename "$file" .tar.gz)"
-	for one in bin/forkless lib/libforkless-run.so "lib/libforkless.so.$version"; do
+	files=(bin/forkless lib/libforkless-run.so)
+	# musl's archive has no C library.
+	[[ $file == *-musl.tar.gz ]] || files+=("lib/libforkless.so.$version")
+	for one in "${files[@]}"; do
 		try_here "$one is linked for aarch64" bash -c 'readelf -h "$1" | grep AArch64' - "$work/arm/$one"
 	done
 	skip "running it: user-mode emulators share no memory between a vfork child and its parent (tests/kernels/library.sh boots a machine)"
@@ -135,6 +138,29 @@ if compgen -G "$artefacts/*.deb" >/dev/null; then
 		skip "lintian: not installed"
 	fi
 fi
+
+for file in "$artefacts"/python/*.whl; do
+	[ -e "$file" ] || continue
+	if [[ $file != *-manylinux*_x86_64.whl ]]; then
+		skip "running $(basename "$file"): no Python here is for it"
+		continue
+	fi
+	{
+		printf 'wheel=$artefacts/python/%q\n' "$(basename "$file")"
+		cat <<-'SCRIPT'
+			export PYTHONDONTWRITEBYTECODE=1
+			files >/tmp/before
+			try "a virtual environment is made" python3 -m venv /opt/env
+			try "pip installs the wheel" /opt/env/bin/pip install --no-index --no-deps "$wheel"
+			try "it does what the guide begins with" /opt/env/bin/python /mnt/more/smoke.py
+			command_works /opt/env/bin/forkless "$version"
+			try "pip uninstalls it" /opt/env/bin/pip uninstall --yes forkless
+			try "nothing of it is left" sh -c 'find /opt/env | grep forkless; [ $? = 1 ]'
+			rm -r /opt/env
+			try "nothing is left" nothing_left
+		SCRIPT
+	} | BIND=$here/../bindings/python inside "$(basename "$file")"
+done
 
 if compgen -G "$artefacts/*.crate" >/dev/null; then
 	# A program that has the crates from their packages, and all else from this machine's registry.
@@ -169,6 +195,13 @@ if compgen -G "$artefacts/*.crate" >/dev/null; then
 		skip "a Rust program from the crates: $(tail -n1 "$work/said")"
 	fi
 fi
+
+echo "== recipes"
+lint() { # LINTER FILE...
+	if command -v "$1" >/dev/null; then try_here "$1 finds nothing" "$@"; else skip "$1: not installed"; fi
+}
+lint hadolint "$here/Containerfile"
+lint actionlint "$here"/../.github/workflows/*.yml
 
 echo "== dependencies"
 if cargo deny --version >/dev/null 2>&1; then

@@ -44,13 +44,12 @@ def needed(file):
     return max(versions, default=0), re.search(r"\[libc\.(so|musl-\w+\.so\.1)\]", text) is not None
 
 
-def platform(tag, files):
-    """The platform tag for files that run on `tag`, which is maturin's linux_ARCHITECTURE."""
+def platform(architecture, files):
+    """The platform tag for files of an architecture."""
     glibc, musl = OLDEST_GLIBC, False
     for file in files:
         its_glibc, its_musl = needed(file)
         glibc, musl = max(glibc, its_glibc), musl or its_musl
-    architecture = tag[len("linux_") :]
     if musl:
         return "musllinux_1_2_" + architecture
     return "manylinux_2_%d_%s" % (glibc, architecture)
@@ -63,15 +62,17 @@ def record_line(name, content):
 
 def main(wheel, command, library, directory):
     distribution, version, python, abi, tag = os.path.basename(wheel)[: -len(".whl")].split("-")
-    if not tag.startswith("linux_"):
-        sys.exit("add_command.py: %s: build it with --compatibility linux" % wheel)
+    # Maturin's, with several names for one platform: manylinux2014_x86_64.manylinux_2_17_x86_64.
+    architecture = re.fullmatch(r"(?:many|musl)?linux(?:2014|_\d+_\d+)?_(\w+)", tag.split(".")[0])
+    if architecture is None:
+        sys.exit("add_command.py: %s: its name has no architecture of Linux" % wheel)
     named = "%s-%s" % (distribution, version)
     with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(wheel) as source:
         command = stripped(command, scratch)
         library = stripped(library, scratch)
         extensions = [name for name in source.namelist() if name.endswith(".so")]
         extracted = [source.extract(name, scratch + "/wheel") for name in extensions]
-        new_tag = platform(tag, [command, library, *extracted])
+        new_tag = platform(architecture[1], [command, library, *extracted])
         name = "-".join((distribution, version, python, abi, new_tag)) + ".whl"
         written = os.path.join(directory, name)
         record, total = [], 0
@@ -90,7 +91,9 @@ def main(wheel, command, library, directory):
                 if info.filename == recorded:
                     continue
                 if info.filename == named + ".dist-info/WHEEL":
-                    content = content.replace(("-" + tag).encode(), ("-" + new_tag).encode())
+                    line = "Tag: %s-%s-%s\n" % (python, abi, new_tag)
+                    lines = [text for text in content.splitlines(True) if text[:5] != b"Tag: "]
+                    content = b"".join([*lines, line.encode()])
                 put(info, content)
             # The wheel's own time, so that the same files give the same wheel.
             time = source.infolist()[0].date_time

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The wheels that are published: manylinux (glibc 2.17 and later) and musllinux, x86-64 and aarch64, as far as they can be
-# built here. `./x python` builds one for this machine; this one needs a network (zig, whose linker knows each libc), some
-# 2 GB of disk and minutes.
+# What is published on PyPI: the source, and the wheels for manylinux (glibc 2.17 and later) and musllinux, x86-64 and aarch64,
+# as far as they can be built here. `./x python` builds one for this machine; this one needs a network (zig, whose linker knows
+# each libc), some 2 GB of disk and minutes.
 #
 # usage: bindings/python/wheels.sh DIRECTORY [ARCHITECTURE-LIBC...]       such as x86_64-gnu aarch64-musl; all four by default
 #
@@ -29,10 +29,11 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 
 # Prints the wheel.
 build() { # ARCHITECTURE LIBC
-	local rust=$1-unknown-linux-$2 glibc= built strip=strip
+	local rust=$1-unknown-linux-$2 glibc= platform=musllinux_1_2 built strip=strip
 	[ "$1" = "$(uname -m)" ] || strip=$1-linux-gnu-strip
 	command -v "$strip" >/dev/null || { echo "$strip is not installed"; return 1; }
-	[ "$2" = musl ] || glibc=.2.17
+	# maturin asks zig for the glibc of the platform; by `linux` it would get a newer one.
+	[ "$2" = musl ] || glibc=.2.17 platform=manylinux2014
 	rustup target add "$rust" "$1-unknown-linux-gnu" >/dev/null 2>&1 || { echo "Rust has no standard library for $rust here"; return 1; }
 	built=$target/wheels-$rust
 	rm -rf "$built"
@@ -41,7 +42,7 @@ build() { # ARCHITECTURE LIBC
 		cargo build --profile preload --locked --package forkless-preload --target "$1-unknown-linux-gnu"
 		# For musl it is a static file.
 		cargo zigbuild --release --locked --package forkless-cli --target "$rust$glibc"
-		maturin build --release --locked --zig --compatibility linux --target "$rust" --interpreter python3 \
+		maturin build --release --locked --zig --compatibility "$platform" --target "$rust" --interpreter python3 \
 			--manifest-path bindings/python/Cargo.toml --out "$built"
 	} >"$built.log" 2>&1 || { echo "see $built.log: $(grep -m1 -E '^error|ERROR' "$built.log" || tail -n1 "$built.log")"; return 1; }
 	STRIP=$strip python3 bindings/python/add_command.py "$built"/*.whl "$target/../$rust/release/forkless" \
@@ -49,6 +50,7 @@ build() { # ARCHITECTURE LIBC
 }
 
 failed=0
+maturin sdist --manifest-path bindings/python/Cargo.toml --out "$directory" >"$target/sdist.log" 2>&1 || { cat "$target/sdist.log"; exit 1; }
 for one; do
 	if said=$(build "${one%-*}" "${one#*-}"); then
 		echo "$said"
