@@ -333,9 +333,9 @@ int forkless_command_inherit_descriptors(forkless_command *command, int yes);
  * Default 1. */
 int forkless_command_scripts_without_interpreter(forkless_command *command, int yes);
 
-/* The user, set as by setuid(2) in the child. If root starts a program as another user without
- * `forkless_command_groups`, the supplementary groups are emptied. A refusal to empty them is
- * ignored (EPERM, as in some user namespaces). */
+/* The user, set as by setuid(2) in the child. Without `forkless_command_groups`, the supplementary
+ * groups are emptied if the effective user is root, or the caller has CAP_SETGID. Otherwise they
+ * stay. A refusal to empty them is ignored (EPERM, as in some user namespaces). */
 int forkless_command_uid(forkless_command *command, uid_t uid);
 
 /* The group, set as by setgid(2) in the child. */
