@@ -696,7 +696,9 @@ struct forkless_facility {
 	const char *fallback; /* what the library does without it */
 };
 
-/* Fills in the facility number `index`, counting from 0. -ENOENT past the last one. */
+/* Fills in the facility number `index`, counting from 0. -ENOENT past the last one. Number 0 tries
+ * those that worked again: a filter may have come. A child that this takes is no child of the
+ * program's: no handler for SIGCHLD and no wait for any child is told of it. */
 int forkless_facility(size_t index, struct forkless_facility *facility);
 
 #ifdef __cplusplus
