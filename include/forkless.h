@@ -246,7 +246,8 @@ typedef struct forkless_prepared forkless_prepared;
 
 /*
  * A command that runs `program` without arguments. A name without '/' is searched in the PATH that
- * the child will have.
+ * the child will have, as by execvp(3). A directory there that is too long is passed over. (At such
+ * a directory glibc 2.36 ends its search, or takes the working directory instead.)
  *
  * The child gets descriptors 0, 1 and 2 and those named by the functions below, and no others,
  * close-on-exec or not. `forkless_command_inherit_descriptors` changes that. If no function names
