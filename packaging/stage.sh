@@ -54,8 +54,10 @@ if [ -e "$built/libforkless.so" ]; then
 	ln -sf libforkless.so.0 "$libraries/libforkless.so"
 	"${TOOLS-}strip" --strip-debug --enable-deterministic-archives -o "$work/libforkless.a" "$built/libforkless.a"
 	put 644 "$work/libforkless.a" "$libraries/libforkless.a"
-	sed -e "s|@prefix@|$pc_prefix|" -e "s|@libdir@|${4#"$3/"}|" -e "s|@version@|$version|" \
-		"$repository/crates/forkless-capi/forkless.pc.in" >"$work/forkless.pc"
+	# Not by sed: to it, & and | in a prefix are more than themselves. So is & to bash without quotes.
+	pc=$(<"$repository/crates/forkless-capi/forkless.pc.in")
+	pc=${pc//@prefix@/"$pc_prefix"} pc=${pc//@libdir@/"${4#"$3/"}"} pc=${pc//@version@/"$version"}
+	echo "$pc" >"$work/forkless.pc"
 	install -D -m 644 -t "$libraries/pkgconfig" "$work/forkless.pc"
 	install -D -m 644 -t "$to/include" "$repository"/include/*.h
 	install -D -m 644 -t "$to/share/man/man3" "$work"/man3/*.3

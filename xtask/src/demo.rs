@@ -252,6 +252,10 @@ mod tests {
             (&["demo", "--nope"][..], "./x: demo takes no argument but --quick\n"),
             (&["nope"], "./x: no command 'nope': `./x help` lists them\n"),
             (&["install", "relative"], "./x: install: relative: the prefix must be an absolute path\n"),
+            (
+                &["install", "/a b"],
+                "./x: install: '/a b': the prefix must have no space, no colon and none of \\ $ # \" ' `\n",
+            ),
             (&["release", "--nope"], "./x: release takes no option, but a directory and targets: --nope\n"),
             (
                 &["kernels", "--nope"],
