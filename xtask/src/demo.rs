@@ -256,6 +256,7 @@ mod tests {
                 &["install", "/a b"],
                 "./x: install: '/a b': the prefix must have no space, no colon and none of \\ $ # \" ' `\n",
             ),
+            (&["uninstall"], "./x: uninstall takes one argument, the prefix: ./x uninstall /usr/local\n"),
             (&["release", "--nope"], "./x: release takes no option, but a directory and targets: --nope\n"),
             (
                 &["kernels", "--nope"],
