@@ -246,7 +246,8 @@ typedef struct forkless_prepared forkless_prepared;
 
 /*
  * A command that runs `program` without arguments. A name without '/' is searched in the PATH that
- * the child will have.
+ * the child will have, as by execvp(3). A directory there that is too long is passed over. (At such
+ * a directory glibc 2.36 ends its search, or takes the working directory instead.)
  *
  * The child gets descriptors 0, 1 and 2 and those named by the functions below, and no others,
  * close-on-exec or not. `forkless_command_inherit_descriptors` changes that. If no function names
@@ -333,9 +334,9 @@ int forkless_command_inherit_descriptors(forkless_command *command, int yes);
  * Default 1. */
 int forkless_command_scripts_without_interpreter(forkless_command *command, int yes);
 
-/* The user, set as by setuid(2) in the child. If root starts a program as another user without
- * `forkless_command_groups`, the supplementary groups are emptied. A refusal to empty them is
- * ignored (EPERM, as in some user namespaces). */
+/* The user, set as by setuid(2) in the child. Without `forkless_command_groups`, the supplementary
+ * groups are emptied if the effective user is root, or the caller has CAP_SETGID. Otherwise they
+ * stay. A refusal to empty them is ignored (EPERM, as in some user namespaces). */
 int forkless_command_uid(forkless_command *command, uid_t uid);
 
 /* The group, set as by setgid(2) in the child. */
@@ -696,7 +697,9 @@ struct forkless_facility {
 	const char *fallback; /* what the library does without it */
 };
 
-/* Fills in the facility number `index`, counting from 0. -ENOENT past the last one. */
+/* Fills in the facility number `index`, counting from 0. -ENOENT past the last one. Number 0 tries
+ * those that worked again: a filter may have come. A child that this takes is no child of the
+ * program's: no handler for SIGCHLD and no wait for any child is told of it. */
 int forkless_facility(size_t index, struct forkless_facility *facility);
 
 #ifdef __cplusplus

@@ -8,6 +8,8 @@
 # - $NOTICES: a file with the licences of what is built in.
 # - $GENERATOR: a `forkless` that runs here, where the one in BUILT does not.
 # - $TOOLS: as in link.sh.
+# - $LIST: a file to which each file and link that is put below PREFIX is added, a path from there
+#   a line. A folder that was not there before ends with a slash.
 set -euo pipefail
 repository=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 built=$1 to=$2$3 libraries=$2$4 pc_prefix=$5
@@ -16,9 +18,36 @@ generator=${GENERATOR:-$built/forkless}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# Notes what is about to be put there, and the folders that it needs.
+note() { # DESTINATION
+	local folder=${1%/*}
+	[ -n "${LIST-}" ] || return 0
+	while [[ $folder/ == "$to/"* ]] && ! [ -d "$folder/" ]; do
+		echo "${folder#"$to"}/" >>"$LIST"
+		folder=${folder%/*}
+	done
+	echo "${1#"$to"}" >>"$LIST"
+}
+
+# Files under their own names.
+files() { # FOLDER SOURCE...
+	local folder=$1 source
+	shift
+	for source; do
+		note "$folder/${source##*/}"
+		install -D -m 644 "$source" "$folder/${source##*/}"
+	done
+}
+
+link() { # TARGET DESTINATION
+	note "$2"
+	ln -sf "$1" "$2"
+}
+
 # Replaces a file by a new one in one step. Running programs have the old file mapped, and crash if it is overwritten.
 # A program that starts meanwhile finds the old file or the new one.
 put() { # MODE SOURCE DESTINATION
+	note "$3"
 	install -D -m "$1" "$2" "$3.new.$$"
 	mv -f "$3.new.$$" "$3"
 }
@@ -50,22 +79,25 @@ object 644 "$built/libforkless_preload.so" "$to/lib/libforkless-run.so"
 if [ -e "$built/libforkless.so" ]; then
 	# The name has the full version. The loader and the linker follow links to it.
 	object 644 "$built/libforkless.so" "$libraries/libforkless.so.$version"
-	ln -sf "libforkless.so.$version" "$libraries/libforkless.so.0"
-	ln -sf libforkless.so.0 "$libraries/libforkless.so"
+	link "libforkless.so.$version" "$libraries/libforkless.so.0"
+	link libforkless.so.0 "$libraries/libforkless.so"
 	"${TOOLS-}strip" --strip-debug --enable-deterministic-archives -o "$work/libforkless.a" "$built/libforkless.a"
 	put 644 "$work/libforkless.a" "$libraries/libforkless.a"
-	sed -e "s|@prefix@|$pc_prefix|" -e "s|@libdir@|${4#"$3/"}|" -e "s|@version@|$version|" \
-		"$repository/crates/forkless-capi/forkless.pc.in" >"$work/forkless.pc"
-	install -D -m 644 -t "$libraries/pkgconfig" "$work/forkless.pc"
-	install -D -m 644 -t "$to/include" "$repository"/include/*.h
-	install -D -m 644 -t "$to/share/man/man3" "$work"/man3/*.3
+	# Not by sed: to it, & and | in a prefix are more than themselves. So is & to bash without quotes.
+	pc=$(<"$repository/crates/forkless-capi/forkless.pc.in")
+	pc=${pc//@prefix@/"$pc_prefix"} pc=${pc//@libdir@/"${4#"$3/"}"} pc=${pc//@version@/"$version"}
+	echo "$pc" >"$work/forkless.pc"
+	files "$libraries/pkgconfig" "$work/forkless.pc"
+	files "$to/include" "$repository"/include/*.h
+	files "$to/share/man/man3" "$work"/man3/*.3
 fi
-install -D -m 644 -t "$to/share/man/man1" "$work"/man/*.1
-install -D -m 644 "$work/completions/forkless.bash" "$to/share/bash-completion/completions/forkless"
-install -D -m 644 -t "$to/share/zsh/site-functions" "$work/completions/_forkless"
-install -D -m 644 -t "$to/share/fish/vendor_completions.d" "$work/completions/forkless.fish"
-install -D -m 644 -t "$to/share/doc/forkless" "$repository"/{README.md,CHANGELOG.md,SECURITY.md,LICENSE-MIT,LICENSE-APACHE}
+files "$to/share/man/man1" "$work"/man/*.1
+mv "$work/completions/forkless.bash" "$work/completions/forkless"
+files "$to/share/bash-completion/completions" "$work/completions/forkless"
+files "$to/share/zsh/site-functions" "$work/completions/_forkless"
+files "$to/share/fish/vendor_completions.d" "$work/completions/forkless.fish"
+files "$to/share/doc/forkless" "$repository"/{README.md,CHANGELOG.md,SECURITY.md,LICENSE-MIT,LICENSE-APACHE}
 if [ -n "${NOTICES-}" ]; then
-	gzip -9n <"$NOTICES" >"$work/notices"
-	install -m 644 "$work/notices" "$to/share/doc/forkless/third-party-licenses.gz"
+	gzip -9n <"$NOTICES" >"$work/third-party-licenses.gz"
+	files "$to/share/doc/forkless" "$work/third-party-licenses.gz"
 fi

@@ -252,12 +252,40 @@ mod tests {
             (&["demo", "--nope"][..], "./x: demo takes no argument but --quick\n"),
             (&["nope"], "./x: no command 'nope': `./x help` lists them\n"),
             (&["install", "relative"], "./x: install: relative: the prefix must be an absolute path\n"),
+            (
+                &["install", "/a b"],
+                "./x: install: '/a b': the prefix must have no space, no colon and none of \\ $ # \" ' `\n",
+            ),
+            (&["uninstall"], "./x: uninstall takes one argument, the prefix: ./x uninstall /usr/local\n"),
+            (&["release", "--nope"], "./x: release takes no option, but a directory and targets: --nope\n"),
+            (
+                &["kernels", "--nope"],
+                "./x: kernels takes one argument at most, the directory of the report\n",
+            ),
+            (&["build", "--nope"], "./x: build takes no arguments\n"),
         ] {
             let output = Command::new(&x).args(arguments).output().unwrap();
             assert_eq!(
                 (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
                 (Some(2), said)
             );
+        }
+    }
+
+    /// `release --help` took the option for a path.
+    #[test]
+    fn each_command_has_help() {
+        let x = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("x");
+        let usage = Command::new(&x).arg("help").output().unwrap().stdout;
+        let listed = String::from_utf8(usage.clone()).unwrap();
+        let commands = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        // `test` and `bench` give the help of what they call.
+        let commands: Vec<_> = commands.filter(|name| !["", "test", "bench"].contains(name)).collect();
+        assert!(commands.len() > 9, "{commands:?}");
+        for command in commands {
+            let output = Command::new(&x).args([command, "--help"]).output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{command}: {output:?}");
+            assert_eq!(output.stdout, usage, "{command}");
         }
     }
 

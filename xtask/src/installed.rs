@@ -113,8 +113,46 @@ pub(crate) fn check() -> Result<String> {
     let said = run(&mut Command::new(scratch.join("static")))?;
     ensure!(said == expected, "the program linked with libforkless.a said: {said}");
 
+    // What install put there is removed, and nothing else. A prefix may have characters that are
+    // more than themselves to sed and bash.
+    fs::write(prefix.join("share/man/man1/other.1"), "")?;
+    let odd = scratch.join("o&p|q");
+    fs::create_dir_all(odd.join("share/doc"))?;
+    for (name, left) in [
+        ("/usr", &["share", "share/man", "share/man/man1", "share/man/man1/other.1"][..]),
+        ("/o&p|q", &["share", "share/doc"]),
+    ] {
+        let x = |verb: &str| {
+            run(Command::new("./x").args([verb, name]).env("DESTDIR", &scratch).current_dir(tree::root()))
+        };
+        x("install")?;
+        let said = run(Command::new("pkg-config")
+            .args(["--variable=prefix", "forkless"])
+            .env("PKG_CONFIG_PATH", scratch.join(&name[1..]).join("lib/pkgconfig")))?;
+        ensure!(said.trim_end() == name, "forkless.pc has the prefix {said}");
+        x("uninstall")?;
+        let mut found = Vec::new();
+        below(&scratch.join(&name[1..]), Path::new(""), &mut found)?;
+        ensure!(found == left, "./x uninstall {name} left {found:?} in place of {left:?}");
+    }
+
     fs::remove_dir_all(&scratch)?;
     Ok(format!("version {version} installs, and serves C programs and forkless run from there"))
+}
+
+/// The paths of all that is below a folder, sorted.
+fn below(folder: &Path, name: &Path, found: &mut Vec<String>) -> Result<()> {
+    let mut names = fs::read_dir(folder.join(name))?
+        .map(|entry| Ok(name.join(entry?.file_name())))
+        .collect::<Result<Vec<_>>>()?;
+    names.sort();
+    for name in names {
+        found.push(name.display().to_string());
+        if fs::symlink_metadata(folder.join(&name))?.is_dir() {
+            below(folder, &name, found)?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of all files below a folder.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exported C symbols; a structure whose size the caller gives")]
 
 use crate::guard::number;
-use forkless::{Facility, facilities};
+use forkless::{Facility, facilities, tried_facilities};
 use libc::{c_char, c_int};
 use std::ffi::CString;
 use std::mem::offset_of;
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn forkless_facility(index: usize, report: Option<NonNull<
     static TEXTS: OnceLock<Vec<Texts>> = OnceLock::new();
     number(|| {
         let report = report.ok_or_else(|| crate::error::Failure::null("place for the report"))?;
-        let all = facilities();
+        let all = if index == 0 { facilities() } else { tried_facilities() };
         let texts = TEXTS.get_or_init(|| {
             let c = |s: &str| CString::new(s).unwrap_or_default();
             all.iter()

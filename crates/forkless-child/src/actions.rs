@@ -225,8 +225,9 @@ pub enum Action<'p> {
         /// The list; replaces all.
         groups: &'p [u32],
     },
-    /// No supplementary groups, where the user is root and that is allowed: a user namespace may
-    /// refuse it (user_namespaces(7), `setgroups`). Comes before the user.
+    /// No supplementary groups, for a caller that may set them: the kernel says so (setgroups(2),
+    /// `CAP_SETGID`). The real user does not tell: a set-user-ID program has its caller's, and
+    /// would hand root's groups on. Comes before the user, which gives up the right to.
     DropGroups,
     /// The group, as setgid(2): all three ids for root, the effective one for others.
     Gid {
@@ -337,7 +338,6 @@ impl Action<'_> {
             Action::Scheduler { policy, priority } => sched::set_scheduler(policy, priority),
             Action::Affinity { mask } => sched::set_affinity(mask),
             Action::Groups { groups } => ids::setgroups(groups),
-            Action::DropGroups if ids::getuid() != 0 => Ok(()),
             Action::DropGroups => match ids::setgroups(&[]) {
                 Err(Errno::EPERM) => Ok(()),
                 done => done,

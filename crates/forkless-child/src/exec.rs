@@ -56,8 +56,9 @@ pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize
             Errno::ENOENT | Errno::ENOTDIR => {}
             Errno::EACCES => denied = denied.or(Some(last)),
             _ if program.past_any_error => denied = denied.or(Some(last)),
-            // The same list as in glibc's execvpe: the next directory may still have the file.
-            // glibc skips a directory too long for a path before it is tried.
+            // The same list as in glibc's execvpe: the next directory may still have the file. The
+            // long name is a directory's, since a program with such a name is not searched. It
+            // ended the search in glibc until 2026 (BZ 33626), and does so in musl.
             Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT | Errno::ENAMETOOLONG => {}
             _ => return last,
         }

@@ -6,6 +6,7 @@
 use crate::command::Command;
 use crate::kernel::descriptor::owned;
 use crate::kernel::facilities::{self, Facility, Switch};
+use crate::kernel::namespace::children_leave;
 use crate::reap::by_pidfd;
 use forkless_sys::process;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -29,8 +30,9 @@ pub struct FacilityReport {
     pub fallback: &'static str,
 }
 
-/// The facilities of this kernel, for people. Untried facilities that can be tried without side
-/// effects are tried now.
+/// The facilities of this kernel, for people. Facilities that can be tried without side effects are
+/// tried now, those that worked again: a filter may have come. A child that this takes is no child
+/// of the program's: no handler for SIGCHLD and no wait for any child is told of it.
 ///
 /// ```
 /// for f in forkless::facilities() {
@@ -38,7 +40,19 @@ pub struct FacilityReport {
 /// }
 /// ```
 pub fn facilities() -> Vec<FacilityReport> {
-    try_untried();
+    try_them(true);
+    report()
+}
+
+/// The same, without a trial of what has been tried; for the C library, whose callers ask for one
+/// after the other.
+#[doc(hidden)]
+pub fn tried_facilities() -> Vec<FacilityReport> {
+    try_them(false);
+    report()
+}
+
+fn report() -> Vec<FacilityReport> {
     let found = facilities::get();
     let row = |name, switch: &Switch, used_for, fallback| FacilityReport {
         name,
@@ -118,14 +132,19 @@ pub fn facilities() -> Vec<FacilityReport> {
 }
 
 /// Tries the facilities that have no harmless probe, by starting a program that does not exist.
-fn try_untried() {
+fn try_them(again: bool) {
     let found = facilities::get();
-    // SAFETY: F_DUPFD_CLOEXEC gives a new descriptor, or -1.
-    let high = unsafe { libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 200) };
-    if high >= 0 {
-        // SAFETY: just made, owned by nobody else.
-        let high = unsafe { OwnedFd::from_raw_fd(high) };
-        let _ = Command::new("").stdin(high).spawn();
+    // Neither a child that copies memory nor the init of a new PID namespace is for a trial.
+    let may_start = found.share_memory() && !children_leave();
+    let by_start = [&found.clear_sighand, &found.unshare_range, &found.pidfd_getfd];
+    if may_start && (again || by_start.iter().any(|switch| switch.is_untried())) {
+        // SAFETY: F_DUPFD_CLOEXEC gives a new descriptor, or -1.
+        let high = unsafe { libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 200) };
+        if high >= 0 {
+            // SAFETY: just made, owned by nobody else.
+            let high = unsafe { OwnedFd::from_raw_fd(high) };
+            start_trial(Command::new("").stdin(high));
+        }
     }
     if let Ok(fd) = process::pidfd_open(process::getpid()) {
         let fd = owned(fd);
@@ -135,9 +154,16 @@ fn try_untried() {
             Err(e) => found.pidfd_info.refuse(e),
         }
     }
-    if let Some(dir) = own_cgroup() {
-        let _ = Command::new("").cgroup(dir).spawn();
+    if may_start && found.into_cgroup.is_untried() {
+        if let Some(dir) = own_cgroup() {
+            start_trial(Command::new("").cgroup(dir));
+        }
     }
+}
+
+fn start_trial(command: &mut Command) {
+    command.spec.is_trial = true;
+    let _ = command.spawn();
 }
 
 /// The directory of this process's own cgroup in the unified hierarchy, where there is one.

@@ -81,7 +81,7 @@ mod error;
 pub use child::{Child, ChildParts, Conversation, End};
 pub use command::{Children, Command, Communicate, Pipeline, Prepared};
 pub use error::{SpawnError, Step, WaitError};
-pub use facility_report::{FacilityReport, facilities};
+pub use facility_report::{FacilityReport, facilities, tried_facilities};
 pub use forkless_sys::signal::SigSet;
 pub use kernel::facilities::Facility;
 #[doc(hidden)]

@@ -15,6 +15,9 @@
 //! - A file without `#!` is run by `/bin/sh`, as execvp(3) does; std does so only where it forks.
 //! - A status is not lost where the program ignores SIGCHLD, from Linux 6.15 on; std says `ECHILD`.
 //! - The environment's entries without `=` reach no child.
+//! - A string with a NUL byte fails the start as with std (`InvalidInput`, no number), with a
+//!   message that names the string. `get_program` and `get_args` give it as it was given, and
+//!   `get_current_dir` gives `None`, where std has `<string-with-nul>` for all three.
 //! - The names of std's iterators, `CommandArgs` and `CommandEnvs`, and std's unstable functions
 //!   (`Child::into_pidfd`, ...) are not here.
 //! - These are types of their own: functions that take std's `Command`, `Child` or `CommandExt` do

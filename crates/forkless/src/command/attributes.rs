@@ -13,9 +13,10 @@ use std::sync::PoisonError;
 impl Command {
     /// The user, as `CommandExt::uid`.
     ///
-    /// When root starts a program as another user, the supplementary groups are emptied, unless
-    /// [`Command::groups`] sets them. Where that is refused (`EPERM`, as in some user namespaces)
-    /// they stay. [`Command::groups`] fails the start there.
+    /// If the effective user is root, or the caller has `CAP_SETGID`, the supplementary groups are
+    /// emptied, unless [`Command::groups`] sets them. Otherwise they stay, also where the kernel
+    /// refuses to empty them (`EPERM`, as in some user namespaces). std does the same.
+    /// [`Command::groups`] fails the start there.
     ///
     /// ```
     /// use forkless::Command;

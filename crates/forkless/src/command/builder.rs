@@ -37,7 +37,7 @@ pub struct Command {
 
 impl Command {
     /// A command that runs `program` with no arguments. A name without `/` is searched in the PATH
-    /// the child will have.
+    /// the child will have, as by execvp(3). A directory there that is too long is passed over.
     ///
     /// ```
     /// use forkless::Command;

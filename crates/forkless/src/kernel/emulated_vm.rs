@@ -21,6 +21,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Whether a child made with `CLONE_VM` shares memory: the child writes a word.
 ///
 /// Only asked where clone3 is refused: an emulator refuses it, and a real kernel shares memory.
+///
+/// The child has no exit signal, so a handler for SIGCHLD and a wait for any child are not told of
+/// it. An emulator that forks refuses that (`EINVAL`: do_fork, linux-user/syscall.c of QEMU), and
+/// is asked again as it wants it.
 pub(crate) fn shares_memory() -> Result<()> {
     unsafe extern "C" fn write_and_leave(word: *mut c_void) -> ! {
         // SAFETY: the word outlives this child, which its parent reaps before it returns.
@@ -39,7 +43,11 @@ pub(crate) fn shares_memory() -> Result<()> {
     let flags = clone::CLONE_VM | clone::CLONE_VFORK;
     // SAFETY: the stack and the word are kept until the child has been reaped. No handler runs in
     // the child, since all signals are blocked.
-    let made = unsafe { clone::clone(flags, signal::SIGCHLD as u32, top, none, none, write_and_leave, at) };
+    let ask = |exit_signal| unsafe { clone::clone(flags, exit_signal, top, none, none, write_and_leave, at) };
+    let made = match ask(0) {
+        Err(Errno::EINVAL) => ask(signal::SIGCHLD as u32),
+        made => made,
+    };
     if let Ok(old) = old {
         let _ = signal::set_mask(old);
     }

@@ -1,9 +1,11 @@
 //! The facilities that this kernel, and every filter above it, lets the library use.
 //!
-//! Each process finds that out once, by trying. A facility that is refused later, by a seccomp
-//! filter installed meanwhile, is noted as refused when the refusal shows.
+//! Each process finds that out once, by trying. No trial shows: its child has no exit signal, so no
+//! handler for SIGCHLD and no wait for any child is told of it. A facility that is refused later,
+//! by a seccomp filter installed meanwhile, is noted as refused when the refusal shows.
 
 use super::emulated_vm;
+use super::namespace::children_leave;
 use super::process_state::PerProcess;
 use forkless_sys::{Errno, clone, fd, process};
 use std::fmt;
@@ -71,6 +73,11 @@ impl Switch {
         self.0.load(Ordering::Relaxed) == 0
     }
 
+    #[inline]
+    pub(crate) fn is_untried(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == -1
+    }
+
     /// Notes the refusal: later starts go without the facility.
     #[cold]
     pub(crate) fn refuse(&self, e: Errno) {
@@ -98,6 +105,7 @@ impl Switch {
 pub(crate) struct Facilities {
     pub clone3: Switch,
     pub clear_sighand: Switch,
+    /// To be read by [`Facilities::share_memory`], which tries it.
     pub shared_memory: Switch,
     pub pidfd: Switch,
     pub wait_pidfd: Switch,
@@ -117,6 +125,33 @@ pub(crate) fn get() -> &'static Facilities {
     FACILITIES.get()
 }
 
+impl Facilities {
+    /// Whether a child made with `CLONE_VM` shares this process's memory.
+    ///
+    /// Tried by the first start that needs to know, not by an exec in place. It takes a child of
+    /// its own.
+    #[inline]
+    pub(crate) fn share_memory(&self) -> bool {
+        if self.shared_memory.is_untried() {
+            self.try_shared_memory();
+        }
+        self.shared_memory.works()
+    }
+
+    #[cold]
+    fn try_shared_memory(&self) {
+        // The child would be the init of a new namespace, and end it: the program's child could
+        // not be made there. A real kernel made the namespace, and shares memory.
+        if children_leave() {
+            return;
+        }
+        match emulated_vm::shares_memory() {
+            Ok(()) => self.shared_memory.confirm(),
+            Err(e) => self.shared_memory.refuse(e),
+        }
+    }
+}
+
 impl Default for Facilities {
     /// Finds out.
     fn default() -> Facilities {
@@ -134,7 +169,7 @@ fn probe() -> Facilities {
         // EINVAL when they are used.
         clear_sighand: clone3.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
         into_cgroup: clone3.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
-        shared_memory: Switch::known(clone3.or_else(|_| emulated_vm::shares_memory())),
+        shared_memory: clone3.map_or_else(|_| Switch::untried(), |()| Switch::known(Ok(()))),
         clone3: Switch::known(clone3),
         pidfd: Switch::known(process::pidfd_open(process::getpid()).and_then(fd::close)),
         wait_pidfd: Switch::untried(),

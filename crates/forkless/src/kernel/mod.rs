@@ -6,6 +6,7 @@ pub(crate) mod descriptor;
 pub(crate) mod emulated_vm;
 pub(crate) mod facilities;
 pub(crate) mod fd_count;
+pub(crate) mod namespace;
 pub(crate) mod poll;
 pub(crate) mod process_state;
 pub(crate) mod single_threaded;

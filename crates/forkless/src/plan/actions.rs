@@ -113,8 +113,8 @@ pub(super) fn actions(
         // SAFETY: `data` owns it and goes with the actions.
         s.push(Action::Groups { groups: unsafe { &*groups } });
     } else if a.uid.is_some() && !a.as_posixsubprocess {
-        // As std: root that becomes another user does not keep root's groups, unless it may not
-        // give them up. Whether root starts the plan is not known here.
+        // As std: a caller that may set groups does not hand its own on to another user. Whether
+        // the one that starts the plan may is not known here.
         s.push(Action::DropGroups);
     }
     if let Some(gid) = a.gid {

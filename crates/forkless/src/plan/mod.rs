@@ -216,6 +216,8 @@ fn search(program: &[u8], spec: &Spec, b: &mut Builder) -> Vec<Offset> {
     // A name that no directory can hold is tried once, for the kernel to say so, whatever the last
     // directory would answer.
     const NAME_MAX: usize = 255;
+    /// With the NUL (`limits.h`).
+    const PATH_MAX: usize = 4096;
     if let Some(files) = &spec.files {
         return files.iter().map(|file| b.string(&[file])).collect();
     }
@@ -223,9 +225,14 @@ fn search(program: &[u8], spec: &Spec, b: &mut Builder) -> Vec<Offset> {
         return vec![b.string(&[program])];
     }
     let path = spec.env.lookup(b"PATH");
-    let dirs = path.as_deref().unwrap_or(DEFAULT_PATH).split(|b| *b == b':');
+    let dirs = || path.as_deref().unwrap_or(DEFAULT_PATH).split(|b| *b == b':');
+    // glibc and musl leave out a directory that no path can name, so the search's error is never
+    // its own. Where there is no other, the kernel refuses it.
+    let some_fit = dirs().any(|dir| dir.len() < PATH_MAX);
+    let tried = dirs().filter(|dir| dir.len() < PATH_MAX || !some_fit);
     // An empty entry is the working directory.
-    dirs.map(|dir| if dir.is_empty() { b.string(&[program]) } else { b.string(&[dir, b"/", program]) })
+    tried
+        .map(|dir| if dir.is_empty() { b.string(&[program]) } else { b.string(&[dir, b"/", program]) })
         .collect()
 }
 

@@ -11,7 +11,9 @@ use crate::kernel::descriptor::owned;
 use crate::kernel::facilities;
 use crate::kernel::poll::{poll, timespec};
 use forkless_sys::poll::{POLLIN, PollFd};
-use forkless_sys::process::{self, CLD_STOPPED, CLD_TRAPPED, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
+use forkless_sys::process::{
+    self, CLD_STOPPED, CLD_TRAPPED, P_PIDFD, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo,
+};
 use forkless_sys::{Errno, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
@@ -55,10 +57,11 @@ pub(crate) fn is_exit_stop(status: ExitStatus) -> bool {
     status.into_raw() >> 16 == PTRACE_EVENT_EXIT
 }
 
-/// Waits for the end of a child that is known to be ending, and forgets its status.
+/// Waits for the end of a child that is known to be ending, whatever its exit signal, and forgets
+/// its status.
 pub(crate) fn wait_for_end(pid: i32, pidfd: Option<&OwnedFd>) {
     loop {
-        match wait(pid, pidfd, WEXITED) {
+        match wait(pid, pidfd, WEXITED | WALL) {
             Err(Errno::EINTR) => {}
             Ok(info) if is_stop(&info) => {}
             _ => return,

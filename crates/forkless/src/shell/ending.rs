@@ -2,10 +2,10 @@
 //! programs.
 
 use super::line::ShellLine;
-use super::namespace::children_stay;
 use super::wiring::{Connection, Connections, is_handed_on};
 use crate::command::Command;
 use crate::kernel::descriptor::owned;
+use crate::kernel::namespace::children_stay;
 use crate::spec::stdio::{Kind, Stdio};
 use crate::spec::strings::Strings;
 use forkless_shell::{ShellKind, ShellTraits, SignalMessage};

@@ -10,7 +10,6 @@ mod child;
 mod ending;
 mod line;
 mod line_directory;
-mod namespace;
 mod output;
 mod run;
 #[doc(hidden)]

@@ -1,9 +1,9 @@
 //! Which shell this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
 
 use super::between::{self, Heard};
-use super::namespace::children_stay;
 use crate::child::Child;
 use crate::command::Command;
+use crate::kernel::namespace::children_stay;
 use crate::spec::attributes::OnDrop;
 use crate::spec::stdio::Stdio;
 use crate::spec::strings::Strings;

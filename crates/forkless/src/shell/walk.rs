@@ -3,7 +3,6 @@
 use super::ending::{Ending, Signals};
 use super::line::ShellLine;
 use super::line_directory::LineDirectory;
-use super::namespace::children_stay;
 use super::traits::shell_traits;
 use super::wait::{wait_for_all, with_limit};
 use super::wiring::{self, Base, Connection, Connections, KeptDescriptors};
@@ -11,6 +10,7 @@ use crate::child::{Child, run_to_end, spawn};
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
 use crate::kernel::descriptor::pipe;
+use crate::kernel::namespace::children_stay;
 use crate::spec::Defaults;
 use crate::spec::strings::Strings;
 use forkless_shell::{

@@ -50,6 +50,10 @@ pub(crate) struct Spec {
     pub inherit_descriptors: bool,
     /// The caller needs no pidfd.
     pub without_pidfd: bool,
+    /// A trial, whose program does not exist: the child ends without a signal, and no wait without
+    /// `__WALL` or `__WCLONE` finds it. An exec would give it SIGCHLD for its exit signal
+    /// (`de_thread`, fs/exec.c).
+    pub is_trial: bool,
     /// A directory that is open here, in which the program starts, where descriptors are not
     /// inherited.
     pub directory: Option<RawFd>,
@@ -77,6 +81,7 @@ impl Spec {
             hooks: Mutex::new(Vec::new()),
             inherit_descriptors: false,
             without_pidfd: false,
+            is_trial: false,
             directory: None,
             scripts: true,
             on_drop: OnDrop::Detach,

@@ -19,7 +19,7 @@ use crate::kernel::fd_count;
 use crate::plan::Plan;
 use crate::reap::by_pidfd;
 use forkless_child::{Action, Launch, Phase, Report};
-use forkless_sys::signal::SigSet;
+use forkless_sys::signal::{SIGCHLD, SigSet};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, poll, process};
 use std::cell::Cell;
@@ -109,9 +109,10 @@ impl Attempt<'_> {
             clone3: facilities.clone3.works(),
             clear_sighand: facilities.clone3.works() && facilities.clear_sighand.works(),
             pidfd: self.options.pidfd,
+            exit_signal: if self.request.spec.is_trial { 0 } else { SIGCHLD as u32 },
             stack: None,
         };
-        let copies_memory = !facilities.shared_memory.works();
+        let copies_memory = !facilities.share_memory();
         let shared = copies_memory.then(SharedReport::new).transpose().map_err(Refusal::Final)?;
         let slot = slot::take().map_err(Refusal::Final)?;
         // SAFETY: the slot is this start's until it is put back, after the last use below.

@@ -9,7 +9,7 @@ use crate::error::Step;
 use crate::kernel::descriptor::owned;
 use crate::kernel::facilities::Facilities;
 use crate::plan::Plan;
-use forkless_sys::signal::{self, SIGCHLD, SigSet};
+use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, clone, fd, process};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ pub(super) struct CloneOptions {
     pub clear_sighand: bool,
     /// Make a pidfd. Without one the child is known by its pid.
     pub pidfd: bool,
+    /// The signal that its end sends.
+    pub exit_signal: u32,
     /// Where the child runs, if not on the slot's own stack: lowest address and size.
     pub stack: Option<(*mut std::ffi::c_void, usize)>,
 }
@@ -100,7 +102,7 @@ fn clone_best(
             args.flags |= clone::CLONE_INTO_CGROUP;
             args.cgroup = fd as u64;
         }
-        args.exit_signal = SIGCHLD as u64;
+        args.exit_signal = u64::from(options.exit_signal);
         args.pidfd = (&raw mut pidfd) as u64;
         args.child_tid = slot.tid.as_ptr() as u64;
         args.stack = stack as u64;
@@ -142,7 +144,7 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_without_clone3(facilities, slot, launch, flags, SIGCHLD as u32, options)
+    clone_without_clone3(facilities, slot, launch, flags, options)
 }
 
 /// By `clone(2)`: the caller's actions reset the handlers, since this call cannot.
@@ -151,7 +153,6 @@ fn clone_without_clone3(
     slot: &'static Slot,
     launch: *mut std::ffi::c_void,
     flags: u32,
-    exit_signal: u32,
     options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     let (stack, size) = options.stack.unwrap_or_else(|| slot.stack());
@@ -161,7 +162,7 @@ fn clone_without_clone3(
     let mut pidfd: i32 = -1;
     // SAFETY: as in `clone_best`.
     let with = |more: u32, at: *mut i32| unsafe {
-        clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, launch)
+        clone::clone(flags | more, options.exit_signal, top, at, tid, forkless_child::start, launch)
     };
     if !options.pidfd {
         return with(0, std::ptr::null_mut())

@@ -87,7 +87,7 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
     // on the same memory.
     let _hooks = plan.hooked.then(|| spec.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let facilities = facilities::get();
-    let copies_memory = !facilities.shared_memory.works();
+    let copies_memory = !facilities.share_memory();
     // An emulator returns from the clone before the child's exec. The exec closes the child's end
     // of this pipe, and so this process learns of it (`emulated_vm::until_closed`).
     let exec_pipe = if copies_memory { Some(pipe()?) } else { None };
@@ -139,7 +139,7 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
 fn required_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring) -> WaitFor {
     let Request { spec, plan, wait_for, .. } = request;
     match wait_for {
-        _ if !facilities.shared_memory.works() => WaitFor::Exec,
+        _ if !facilities.share_memory() => WaitFor::Exec,
         // With pipes the caller closes the child's ends next, so the table must be the child's own
         // by then.
         WaitFor::End if !wiring.child_ends.is_empty() => WaitFor::Exec,

@@ -136,7 +136,7 @@ pub(crate) fn take() -> Result<&'static Slot, SpawnError> {
     }
     let stack = Stack::new(stack::SIZE).map_err(|e| SpawnError::new(Step::Stack, None, e.raw()))?;
     // Where `CLONE_VM` copies memory, a child needs its copy of the stack.
-    if process_state::is_wiped_by_fork() && facilities::get().shared_memory.works() {
+    if process_state::is_wiped_by_fork() && facilities::get().share_memory() {
         stack.leave_out_of_forks();
     }
     Ok(Box::leak(Box::new(Slot {

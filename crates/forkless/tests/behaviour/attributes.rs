@@ -60,6 +60,68 @@ fn a_prepared_command_gives_up_the_groups_of_whoever_starts_it() {
     rustix::thread::set_thread_groups(&groups).unwrap();
 }
 
+/// Regression: the real user decided, which in a set-user-ID program is the one that called it. Its
+/// children got the groups of root.
+fn whoever_may_set_groups_hands_none_on_to_another_user() {
+    need_root();
+    for who in ["effective root", "capability"] {
+        for way in ["spawn", "nonblocking", "status", "output", "prepared", "pipeline", "std", "exec"] {
+            let mut worker = std::process::Command::new(me());
+            worker.args(["--bare", short_of("may_set_groups")]).env("WHO", who).env("WAY", way);
+            let out = worker.output().unwrap();
+            let said = String::from_utf8_lossy(&out.stdout);
+            let ids: Vec<String> =
+                said.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+            let want = ["Uid: 65534 65534 65534 65534", "Groups:"];
+            assert_eq!(ids, want, "{who}, {way}: {}", String::from_utf8_lossy(&out.stderr));
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "prctl(2)")]
+fn may_set_groups() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let groups = [7, 9].map(rustix::process::Gid::from_raw);
+    rustix::thread::set_thread_groups(&groups).unwrap();
+    if std::env::var("WHO").unwrap() == "capability" {
+        // SAFETY: takes numbers.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }, 0);
+        forkless_sys::ids::setresuid(54_321, 54_321, 54_321).unwrap();
+        let both = CapabilitySet::SETUID | CapabilitySet::SETGID;
+        let sets = CapabilitySets { effective: both, permitted: both, inheritable: CapabilitySet::empty() };
+        set_capabilities(None, sets).unwrap();
+    } else {
+        // As a set-user-ID program of root's.
+        forkless_sys::ids::setresuid(54_321, 0, 0).unwrap();
+    }
+    let args = ["-E", "^(Uid|Groups)", "/proc/self/status"];
+    let mut c = Command::new("/bin/grep");
+    c.args(args).uid(65_534);
+    let ended = match std::env::var("WAY").unwrap().as_str() {
+        "spawn" => c.spawn().unwrap().wait().unwrap(),
+        "nonblocking" => c.spawn_nonblocking().unwrap().wait().unwrap(),
+        "status" => c.status().unwrap(),
+        "output" => {
+            let out = c.output().unwrap();
+            std::io::Write::write_all(&mut std::io::stdout(), &out.stdout).unwrap();
+            out.status
+        }
+        "prepared" => c.prepare().unwrap().status().unwrap(),
+        "pipeline" => {
+            let mut cat = Command::new("/bin/cat");
+            cat.uid(65_534);
+            c.pipe(cat).status().unwrap()[0]
+        }
+        "std" => {
+            use forkless::process::CommandExt as _;
+            forkless::process::Command::new("/bin/grep").args(args).uid(65_534).status().unwrap()
+        }
+        "exec" => panic!("{}", c.exec()),
+        other => panic!("no way {other}"),
+    };
+    assert!(ended.success(), "{ended}");
+}
+
 /// As `report_with`, by a copy that any user may execute.
 fn report_with_public(prepare: impl FnOnce(&mut Command)) -> report::Report {
     let dir = Dir::new();
@@ -614,6 +676,7 @@ fn exec_in_place_becomes_the_program_or_stays_whole() {
 cases![
     users_groups_and_directory_in_the_order_that_privilege_needs,
     a_prepared_command_gives_up_the_groups_of_whoever_starts_it,
+    whoever_may_set_groups_hands_none_on_to_another_user,
     the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory,
     the_dumpable_flag_is_cleared_while_a_hook_is_another_user,
     umask_limits_and_scheduling,
@@ -632,6 +695,7 @@ cases![
 pub const WORKERS: &[Case] = &[
     Case { name: "mortal", run: mortal, repeatable: false },
     Case { name: "unnumbered", run: unnumbered, repeatable: false },
+    Case { name: "may_set_groups", run: may_set_groups, repeatable: false },
     Case { name: "unprivileged", run: unprivileged, repeatable: false },
     Case { name: "joins_a_cgroup", run: joins_a_cgroup, repeatable: false },
     Case { name: "starts_in_a_full_cgroup", run: starts_in_a_full_cgroup, repeatable: false },

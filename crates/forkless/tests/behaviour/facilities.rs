@@ -309,6 +309,29 @@ fn refused_after_it_has_worked() {
     workers("later");
 }
 
+/// The first child of a new PID namespace is its init.
+#[expect(unsafe_code, reason = "unshare(2)")]
+fn in_a_new_namespace() {
+    // SAFETY: takes flags.
+    if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+        crate::support::skip("PID namespaces are refused");
+    }
+    filter::install(&[refuse(libc::SYS_clone3, Errno::ENOSYS)]);
+    let _ = facilities();
+    assert_eq!(Command::new("sh").args(["-c", "echo $$"]).output().unwrap().stdout, b"1\n");
+}
+
+/// Regression: where clone3 is refused, the trial of shared memory was the init. The namespace
+/// ended with it, and the program's child could not be made (`ENOMEM`).
+fn no_trial_takes_the_init_of_a_new_pid_namespace() {
+    let mut worker = std::process::Command::new(me());
+    let status = worker.args(["--bare", short_of("in_a_new_namespace")]).status().unwrap();
+    if status.code() == Some(77) {
+        crate::support::skip("PID namespaces or seccomp filters are refused");
+    }
+    assert!(status.success(), "{status}");
+}
+
 /// In an emulator that carries a vfork out as a fork.
 fn emulated() {
     let shares = facilities().iter().any(|f| f.name == "CLONE_VM" && f.state.works());
@@ -361,8 +384,10 @@ fn an_emulator_whose_vfork_is_a_fork() {
     }
 }
 
-cases![; once refused_from_the_start, refused_after_it_has_worked, an_emulator_whose_vfork_is_a_fork];
+cases![; once refused_from_the_start, refused_after_it_has_worked, an_emulator_whose_vfork_is_a_fork,
+    no_trial_takes_the_init_of_a_new_pid_namespace];
 pub const WORKERS: &[crate::support::Case] = &[
     crate::support::Case { name: concat!(module_path!(), "::worker"), run: worker, repeatable: false },
+    crate::support::Case { name: "in_a_new_namespace", run: in_a_new_namespace, repeatable: false },
     crate::support::Case { name: "emulated", run: emulated, repeatable: false },
 ];

@@ -178,10 +178,36 @@ fn a_directory_in_path_that_is_too_long_does_not_hide_a_later_one() {
     let mut missing = new("no-such-program");
     missing.env("PATH", format!("{path}:/does/not/exist"));
     says(missing, Step::Exec, libc::ENOENT, "exec no-such-program: No such file or directory");
+    // It is left out wherever it stands, and the working directory does not take its place.
+    let mut missing = new("prog");
+    missing.current_dir(&good.0).env("PATH", format!("/does/not/exist:{}:/nor/this", "/long".repeat(1000)));
+    says(missing, Step::Exec, libc::ENOENT, "exec prog: No such file or directory");
+    let mut missing = new("no-such-program");
+    missing.env("PATH", format!("/does/not/exist:/nor/this:{}", "/long".repeat(1000)));
+    says(missing, Step::Exec, libc::ENOENT, "exec no-such-program: No such file or directory");
     // The error is that of the name's length, whatever the directories are, as with execvp(3).
     let mut long = new(&"n".repeat(256));
     long.env("PATH", format!("{path}:/does/not/exist"));
     assert_eq!(error_of(long).raw_os_error(), Some(libc::ENAMETOOLONG));
+}
+
+/// As glibc's execvp(3) since BZ 33626. Before, and in musl, such a name ended the search.
+fn a_directory_in_path_with_a_name_that_is_too_long_does_not_hide_a_later_one() {
+    let good = Dir::new();
+    good.program("prog", "#!/bin/sh\nexit 3\n");
+    let long = format!("/tmp/{}", "n".repeat(256));
+    let path = format!("{long}:{}", good.0.display());
+    assert_eq!(Command::new("prog").env("PATH", path).status().unwrap().code(), Some(3));
+    // The last error, where no directory had the file.
+    for (path, errno) in [
+        (format!("{long}:/does/not/exist"), libc::ENOENT),
+        (format!("/does/not/exist:{long}"), libc::ENAMETOOLONG),
+        (format!("/{}", "n/".repeat(5000)), libc::ENAMETOOLONG),
+    ] {
+        let mut missing = new("no-such-program");
+        missing.env("PATH", path);
+        assert_eq!(error_of(missing).raw_os_error(), Some(errno));
+    }
 }
 
 fn a_file_open_for_writing_is_waited_for_and_not_for_ever() {
@@ -667,6 +693,7 @@ cases![
     a_script_without_interpreter_is_run_by_the_shell_as_execvp_does,
     a_denied_file_in_path_does_not_hide_a_later_one_and_is_the_reason_if_there_is_none,
     a_directory_in_path_that_is_too_long_does_not_hide_a_later_one,
+    a_directory_in_path_with_a_name_that_is_too_long_does_not_hide_a_later_one,
     a_file_open_for_writing_is_waited_for_and_not_for_ever,
     writing_and_starting_programs_in_two_threads,
     a_vanished_directory,

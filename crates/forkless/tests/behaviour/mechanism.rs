@@ -7,6 +7,7 @@ use crate::support::{Case, cases, need_root, patience, until};
 use forkless::{Command, OnDrop, Resource, SigSet, Stdio};
 use forkless_sys::clone as c;
 use forkless_sys::signal;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const fn worker(name: &'static str, run: fn()) -> Case {
     Case { name, run, repeatable: false }
@@ -30,6 +31,10 @@ pub const WORKERS: &[Case] = &[
     worker("full_outcome", full_outcome),
     worker("nonblocking_outcome", nonblocking_outcome),
     worker("dying_parent", dying_parent),
+    worker("looking", looking),
+    worker("looking_without_clone3", looking_without_clone3),
+    worker("becoming_without_clone3", becoming_without_clone3),
+    worker("first_without_clone3", first_without_clone3),
 ];
 
 fn warm() {
@@ -227,6 +232,51 @@ fn dying_parent() {
     trace::end();
 }
 
+static CHILDREN_TOLD_OF: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count_child(_: i32) {
+    CHILDREN_TOLD_OF.fetch_add(1, Ordering::Relaxed);
+}
+
+fn refuse_clone3() {
+    filter::install(&[filter::refuse(libc::SYS_clone3, forkless_sys::Errno::ENOSYS)]);
+}
+
+fn looking() {
+    handle(libc::SIGCHLD, count_child);
+    trace::begin();
+    for _ in 0..3 {
+        assert!(forkless::facilities().iter().all(|f| f.state != forkless::Facility::Untried));
+    }
+    trace::end();
+    assert_eq!(CHILDREN_TOLD_OF.load(Ordering::Relaxed), 0);
+    crate::support::guard::assert_no_children();
+}
+
+fn looking_without_clone3() {
+    refuse_clone3();
+    looking();
+}
+
+fn becoming_without_clone3() {
+    refuse_clone3();
+    handle(libc::SIGCHLD, count_child);
+    trace::begin();
+    let error = Command::new("/does/not/exist").exec();
+    trace::end();
+    assert_eq!(error.to_string(), "exec /does/not/exist: No such file or directory");
+    assert_eq!(CHILDREN_TOLD_OF.load(Ordering::Relaxed), 0);
+}
+
+fn first_without_clone3() {
+    refuse_clone3();
+    handle(libc::SIGCHLD, count_child);
+    trace::begin();
+    Command::new("/bin/true").spawn().unwrap().wait().unwrap();
+    trace::end();
+    assert_eq!(CHILDREN_TOLD_OF.load(Ordering::Relaxed), 1);
+}
+
 fn name(n: &'static str) -> String {
     format!("behaviour::{n}")
 }
@@ -327,6 +377,29 @@ fn a_large_table_is_not_copied_even_with_holes() {
     has(the_clone(&t), c::CLONE_VM, c::CLONE_FILES);
     let t = traced("nonblocking_with_many_open");
     has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES, c::CLONE_VFORK);
+}
+
+/// The exit signal of each process that `clone(2)` made.
+fn exit_signals(t: &Trace) -> Vec<u64> {
+    assert!(t.creations().iter().all(|call| call.nr == libc::SYS_clone || call.ret == Some(-38)));
+    t.of(libc::SYS_clone).iter().map(|call| call.flags & 0xff).collect()
+}
+
+/// Regression: a handler for SIGCHLD was told of the children that try facilities.
+fn facilities_are_tried_and_nobody_is_told_of_the_trials() {
+    let t = traced("looking");
+    let trials: Vec<_> = t.creations().into_iter().filter(|call| call.ret > Some(0)).collect();
+    assert!(trials.len() <= 4, "one for each look, one for the cgroup: {trials:?}");
+    // The memory once, and one for each look.
+    assert_eq!(exit_signals(&traced("looking_without_clone3")), [0; 4]);
+}
+
+/// Regression: an exec in place without clone3 made a child, and so did the first start, both with
+/// a SIGCHLD.
+fn whether_memory_is_shared_is_tried_by_starts_alone_and_unseen() {
+    assert_eq!(exit_signals(&traced("becoming_without_clone3")), []);
+    let signals = exit_signals(&traced("first_without_clone3"));
+    assert_eq!(signals, [0, libc::SIGCHLD as u64]);
 }
 
 /// Not one call for each number up to the limit, which takes a second where calls are as slow as
@@ -466,6 +539,8 @@ cases![
     the_child_sets_one_disposition_and_allocates_nothing,
     nonblocking_does_not_suspend_the_caller,
     a_large_table_is_not_copied_even_with_holes,
+    facilities_are_tried_and_nobody_is_told_of_the_trials,
+    whether_memory_is_shared_is_tried_by_starts_alone_and_unseen,
     without_close_range_only_what_is_open_is_closed,
     inheriting_copies_the_table,
     every_feature_at_once_stays_on_the_fast_path_in_the_right_order,

@@ -69,6 +69,13 @@ fn errors_are_the_operating_systems() {
         (e.raw_os_error(), e.kind())
     };
     assert_eq!(nul, (None, std::io::ErrorKind::InvalidInput));
+    // A difference that the module lists: ours names the string.
+    let mut c = forkless::process::Command::new("a\0b");
+    c.arg("c\0d").current_dir("e\0f");
+    assert_eq!((c.get_program().as_encoded_bytes(), c.get_current_dir()), (&b"a\0b"[..], None));
+    assert!(c.get_args().eq(["c\0d"]));
+    let said = c.status().unwrap_err().to_string();
+    assert_eq!(said, "command: the program's name has a NUL byte: Invalid argument");
 }
 
 fn a_command_shows_itself_as_stds() {
