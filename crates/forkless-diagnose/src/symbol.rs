@@ -39,6 +39,17 @@ impl Symbols {
         }
     }
 
+    /// Where the function of this name begins.
+    pub(crate) fn begin_of(&self, function: &str) -> Option<u64> {
+        self.functions.iter().find(|(.., name)| name == function).map(|(begin, ..)| *begin)
+    }
+
+    /// For tests: address, size and name of each function.
+    #[cfg(test)]
+    pub(crate) fn made_of<'n>(functions: impl Iterator<Item = (u64, u64, &'n str)>) -> Self {
+        Self { functions: functions.map(|(begin, size, name)| (begin, size, name.to_owned())).collect() }
+    }
+
     /// The function that holds an address of the file, and the offset into it.
     pub(crate) fn find(&self, address: u64) -> Option<(String, u64)> {
         let after = self.functions.partition_point(|(start, ..)| *start <= address);

@@ -3,13 +3,14 @@
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{add_needing, fixture, functions, of_kind, program, report_in};
+use crate::support::{add_needing, fixture, functions, of_kind, program, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
         ("loops::asyncio_that_waits_for_a_programs_end", asyncio, "python3"),
         ("loops::node_that_waits_for_a_programs_end", node, "node"),
+        ("loops::node_with_a_line_that_waits_and_one_that_goes_on", mixed_node, "node"),
         ("loops::one_that_copies_memory_to_start_programs", forks, "cc"),
         ("loops::in_which_another_thread_starts_programs", another_thread, "cc"),
         ("loops::of_scripts_that_serve_nobody_are_no_finding", scripts, "node"),
@@ -78,6 +79,28 @@ fn node() {
     let Some(mended) = report_in("tracepoints", &["node", &server, "async"]) else { return };
     is_not_held_until_an_end(&mended);
     is_placed_by_line(&mended, &server, "execFile('sleep'");
+}
+
+/// Regression: both lines were the place of the wait, and both were told to use execFile.
+fn mixed_node() {
+    let server = fixture("loop.js");
+    let Some(report) = report_in("tracepoints", &["node", &server, "mixed"]) else { return };
+    let finding = of_kind(&report, "loop_blocked");
+    let text = std::fs::read_to_string(&server).expect("a fixture");
+    let line = |mark: &str| text.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
+    let goes_on = format!("goOn (loop.js:{})", line("// @2 goOn"));
+    let waits = format!("waitFor (loop.js:{})", line("// @1 waitFor"));
+    // A line is read while the loop is in it. On a busy machine that may be too late.
+    if fact(&finding, "other lines, that do not wait for the end").is_none() {
+        assert!(!finding["lines"].to_string().contains("waitFor"), "both were read: {finding}");
+        return skip("the lines were not both read in time");
+    }
+    assert!(finding["title"].to_string().contains("it waits for the end of sleep"), "{finding}");
+    assert_eq!(finding["place"], waits.as_str(), "{finding}");
+    assert!(!finding["lines"].to_string().contains("goOn"), "{finding}");
+    let remedy = finding["remedy"].as_str().expect("text");
+    assert!(remedy.starts_with(&format!("At {waits}: Use child_process.execFile")), "{remedy}");
+    assert!(remedy.contains(&format!(". At {goes_on}: Start programs from a worker")), "{remedy}");
 }
 
 /// With much memory: on a busy machine a copy of little costs no more than a speculation's price.

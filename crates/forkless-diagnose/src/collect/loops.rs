@@ -118,11 +118,15 @@ impl Blocked {
     }
 
     /// The lines at which the thread stood still longest; with `for_end`, while it waited for a
-    /// child's end. Frames with a line come first, as everywhere.
-    pub(crate) fn line(&self, for_end: bool) -> Option<&ReadLine> {
+    /// child's end or, if any did, while it did not. Frames with a line come first, as everywhere.
+    pub(crate) fn line(&self, for_end: Option<bool>) -> Option<&ReadLine> {
         let has_line = |line: &ReadLine| line.frames.first().is_some_and(|frame| frame.line.is_some());
-        let fitting = self.read.iter().filter(|line| line.for_end || !for_end);
-        fitting.max_by_key(|line| (has_line(line), line.ns, line.count))
+        let is_wanted = |line: &ReadLine| for_end.is_none_or(|for_end| line.for_end == for_end);
+        let longest = |fitting: &dyn Fn(&ReadLine) -> bool| {
+            let fitting = self.read.iter().filter(|line| fitting(line));
+            fitting.max_by_key(|line| (has_line(line), line.ns, line.count))
+        };
+        longest(&is_wanted).or_else(|| longest(&|_| for_end == Some(false)))
     }
 
     /// All time that the thread stood still, nanoseconds.

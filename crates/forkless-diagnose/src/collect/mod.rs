@@ -815,7 +815,7 @@ mod tests {
         let of_shells: Vec<_> = collected.shells.values().map(|group| group.read.most()).collect();
         assert_eq!(of_shells, [[frame("gitLog")]]);
         let mut blocked = collected.loops.all_at(&place).expect("a thread").clone();
-        assert_eq!(blocked.line(true).map(|line| &line.frames[..]), Some(&[frame("thumbnail")][..]));
+        assert_eq!(blocked.line(Some(true)).map(|line| &line.frames[..]), Some(&[frame("thumbnail")][..]));
         assert_eq!((blocked.end_waits, blocked.end_ns), (0, 0));
         blocked.count_told_waits();
         assert_eq!((blocked.end_waits, blocked.end_ns), (1, 90));

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::bounded::{TopNames, forget_the_least};
 use super::spent::Spent;
 use crate::creation::{Creation, ProgramKey};
-use crate::estimate::Stream;
+use crate::estimate::{Estimate, Stream, Times};
 use crate::file_name::file_name;
 use crate::model::CostModel;
 
@@ -15,6 +15,8 @@ const MAX_STARTERS: usize = 1024;
 /// A program that lives no longer is short: its start is a large part of it. Nanoseconds. On a busy
 /// machine it mostly waits for a processor, and that does not count.
 const SHORT: u64 = 100_000_000;
+/// Files of programs whose times are kept of one starter.
+const MOST_FILES: usize = 16;
 
 /// What one program has started.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +33,8 @@ pub(crate) struct Starter {
     lives: Stream,
     /// The same without their waits for a processor.
     busy: Stream,
+    /// The same by the program's file; of a bounded number of files.
+    busy_of: HashMap<String, Times>,
     /// The execs of the programs, as far as they were timed.
     execs: Stream,
     /// The most frequent programs, by their file.
@@ -46,9 +50,13 @@ impl Starter {
             let path = creation.exec_path.as_deref().unwrap_or("?");
             self.started.add(file_name(path));
             if let Some(ns) = creation.lifetime_ns {
-                self.short += u64::from(ns.saturating_sub(creation.processor_wait_ns) <= SHORT);
+                let busy = ns.saturating_sub(creation.processor_wait_ns);
+                self.short += u64::from(busy <= SHORT);
                 self.lives.add(ns as f64);
-                self.busy.add(ns.saturating_sub(creation.processor_wait_ns) as f64);
+                self.busy.add(busy as f64);
+                if let Some(times) = self.busy_of(file_name(path)) {
+                    times.add(busy as f64);
+                }
             }
             if let Some(ns) = creation.exec_ns {
                 self.execs.add(ns as f64);
@@ -59,7 +67,20 @@ impl Starter {
         }
     }
 
+    /// The times of a program's file, if there is room.
+    fn busy_of(&mut self, file: &str) -> Option<&mut Times> {
+        if self.busy_of.len() < MOST_FILES && !self.busy_of.contains_key(file) {
+            self.busy_of.insert(file.to_owned(), Times::default());
+        }
+        self.busy_of.get_mut(file)
+    }
+
     fn merge(&mut self, other: &Self) {
+        for (file, times) in &other.busy_of {
+            if let Some(known) = self.busy_of(file) {
+                known.merge(times);
+            }
+        }
         self.programs += other.programs;
         self.short += other.short;
         self.turns += other.turns;
@@ -101,6 +122,12 @@ impl Starter {
     /// The same without their waits for a processor.
     pub(crate) fn mean_busy_ns(&self) -> f64 {
         self.busy.mean
+    }
+
+    /// From the creation of a program to its end, without its waits for a processor; `None` if none
+    /// of its kind was seen to end.
+    pub(crate) fn busy_ns(&self, file: &str) -> Option<Estimate> {
+        self.busy_of.get(file).map(Times::median)
     }
 
     /// The mean time of the execs, if they were timed.
@@ -182,6 +209,24 @@ mod tests {
             starter.add(&Creation { execs: 1, lifetime_ns, processor_wait_ns, ..fork(None) });
         }
         assert_eq!((starter.programs, starter.short), (2, 1));
+    }
+
+    #[test]
+    fn the_times_of_each_program_are_kept_apart() {
+        let mut starter = Starter::default();
+        for (path, lifetime_ns) in [("/bin/date", 1_000), ("/bin/date", 3_000), ("/usr/bin/gcc", 90_000)] {
+            let (exec_path, lifetime_ns) = (Some(path.to_owned()), Some(lifetime_ns));
+            let creation = fork(None);
+            starter.add(&Creation { execs: 1, exec_path, lifetime_ns, processor_wait_ns: 500, ..creation });
+        }
+        let mut merged = Starter::default();
+        merged.merge(&starter);
+        let of = |file| merged.busy_ns(file).map(|times| times.mid);
+        assert_eq!([of("date"), of("gcc"), of("cat")], [Some(1_500.0), Some(89_500.0), None]);
+        for file in 0..100 {
+            starter.busy_of(&file.to_string());
+        }
+        assert_eq!(starter.busy_of.len(), MOST_FILES);
     }
 
     #[test]

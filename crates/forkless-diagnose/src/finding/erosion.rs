@@ -9,7 +9,7 @@ use crate::creation::{Place, ProgramKey};
 use crate::interpreter::Family;
 use crate::program::ProcessName;
 use crate::ring::NR_EROSION;
-use crate::stack::Frame;
+use crate::stack::{Collects, Frame};
 
 /// A worker must make so much private, bytes.
 const FROM: f64 = (8 << 20) as f64;
@@ -26,6 +26,8 @@ enum Writer {
     Counts,
     /// One of both: the interpreter has no debug information that tells them apart.
     CountsOrProgram,
+    /// One of the three: the interpreter does not tell which code is its collector's.
+    CollectorCountsOrProgram,
     Allocator,
     /// Code of Ruby that has no name, most of it the collector's.
     Ruby,
@@ -39,6 +41,7 @@ impl Writer {
             Self::Collector => "the garbage collector",
             Self::Counts => "reference counts",
             Self::CountsOrProgram => "reference counts or its own writes",
+            Self::CollectorCountsOrProgram => "its collector, reference counts or its own writes",
             Self::Allocator => "the allocator",
             Self::Ruby => "Ruby itself",
             Self::Program => "the program",
@@ -78,7 +81,8 @@ impl Writer {
             "_PyObject_Free",
         ];
         let named: Vec<&str> = stack.iter().filter_map(|frame| frame.function.as_deref()).collect();
-        if named.iter().any(|name| COLLECTOR.iter().any(|part| name.contains(part))) {
+        let has_name = named.iter().any(|name| COLLECTOR.iter().any(|part| name.contains(part)));
+        if has_name || stack.iter().any(|frame| frame.collects == Collects::Yes) {
             return Self::Collector;
         }
         let Some(innermost) = stack.first() else { return Self::Unknown };
@@ -93,6 +97,8 @@ impl Writer {
                 Self::Counts
             } else if stores(innermost) || tells_counts(family, innermost) {
                 Self::Program
+            } else if may_collect(stack) {
+                Self::CollectorCountsOrProgram
             } else {
                 Self::CountsOrProgram
             };
@@ -111,6 +117,14 @@ impl Writer {
 /// Whether objects have a count, so that reading one writes to it.
 fn keeps_counts(family: Family) -> bool {
     matches!(family, Family::Python(_) | Family::Perl | Family::Php | Family::PhpFpm)
+}
+
+/// Whether Python's collector may be at work: it runs within a call of the bytecode's.
+fn may_collect(stack: &[Frame]) -> bool {
+    let is_bytecode =
+        |frame: &Frame| frame.function.as_deref().is_some_and(|name| name.starts_with("_PyEval_EvalFrame"));
+    let mut called = stack.iter().take_while(|frame| !is_bytecode(frame));
+    called.any(|frame| frame.collects == Collects::Unknown)
 }
 
 /// Whether a function of such an interpreter carries out a write of the program's.
@@ -252,9 +266,22 @@ fn finding(context: &Context<'_>, creator: ProgramKey, mut places: Vec<(Place, u
         let bytes = mib(*pages as f64 * page / count as f64);
         evidence(&format!("of it by {}", writer.name()), format!("{bytes}{function}"))
     }));
-    if *writer == Writer::CountsOrProgram {
-        let why = "not known: the interpreter has no debug information, which tells its inlined functions";
-        facts.push(evidence("which of both writes", why));
+    match writer {
+        Writer::CountsOrProgram => {
+            let why =
+                "not known: the interpreter has no debug information, which tells its inlined functions";
+            facts.push(evidence("which of both writes", why));
+        }
+        Writer::CollectorCountsOrProgram => {
+            let why = "not known: the interpreter's functions have no names (install its package of symbols)";
+            facts.push(evidence("which of the three writes", why));
+        }
+        Writer::Collector if stack.iter().any(|frame| frame.collects == Collects::Yes) => {
+            let how =
+                "has no name, and is known by its calls: from PyGC_Collect, and of tp_traverse of the types";
+            facts.push(evidence("the collector's code", how));
+        }
+        _ => {}
     }
     if at_end > 0 {
         let bytes = mib(at_end as f64 * page / count as f64);
@@ -304,6 +331,9 @@ fn advice(process: &ProcessName, writer: Writer) -> &'static str {
         Writer::CountsOrProgram => {
             "If the workers only read their data, keep it out of objects that have reference counts: bytes, array, numpy, or a file in a memory map. If they write to it, keep it apart from data that they only read, or fill it after the fork"
         }
+        Writer::CollectorCountsOrProgram => {
+            "Call gc.freeze() right before the fork, which helps if the collector writes: that is not known here. If it does not help and the workers only read their data, keep the data out of objects that have reference counts: bytes, array, numpy, or a file in a memory map. If they write to it, keep it apart from data that they only read, or fill it after the fork"
+        }
         Writer::Allocator => {
             "Give free memory back in the parent right before the fork (malloc_trim(0)), so that workers do not fill the gaps of shared pages"
         }
@@ -320,13 +350,8 @@ mod tests {
     fn stack(frames: &[(&str, &str)]) -> Vec<Frame> {
         let frame = |&(function, module): &(&str, &str)| Frame {
             function: Some(function.to_owned()),
-            offset: 0,
             module: module.to_owned(),
-            build_id: None,
-            file: None,
-            line: None,
-            waits: false,
-            no_line: None,
+            ..Frame::default()
         };
         frames.iter().map(frame).collect()
     }
@@ -365,6 +390,31 @@ mod tests {
         assert_eq!(Writer::of(&read), Writer::Counts);
         assert_eq!(Writer::of(&of("_PyEval_EvalFrameDefault", Some(2))), Writer::Program, "inlined: known");
         assert_eq!(Writer::of(&of("_PyEval_EvalFrameDefault", None)), Writer::CountsOrProgram);
+    }
+
+    /// Regression: Debian's Python has no names of its collector. Workers that did nothing but
+    /// collect were told to keep their data out of objects.
+    #[test]
+    fn a_collector_without_names_is_known_by_its_code_or_named_as_possible() {
+        let python = "/usr/bin/python3.11";
+        let of = |collects| {
+            let calls = [("", python), ("PyObject_Vectorcall", python), ("_PyEval_EvalFrameDefault", python)];
+            let mut frames = stack(&[&calls[..], &[("", python)]].concat());
+            (frames[0].function, frames[0].collects) = (None, collects);
+            // Code that runs the bytecode.
+            (frames[3].function, frames[3].collects) = (None, Collects::Unknown);
+            Writer::of(&frames)
+        };
+        assert_eq!(of(Collects::Yes), Writer::Collector);
+        assert_eq!(of(Collects::No), Writer::CountsOrProgram);
+        assert_eq!(of(Collects::Unknown), Writer::CollectorCountsOrProgram);
+        let said = advice(&ProcessName::default(), Writer::CollectorCountsOrProgram);
+        assert!(
+            said.contains("gc.freeze()") && said.contains("not known") && said.contains("numpy"),
+            "{said}"
+        );
+        let named = stack(&[("_PyEval_EvalFrameDefault", python)]);
+        assert_eq!(Writer::of(&named), Writer::CountsOrProgram, "the bytecode itself");
     }
 
     #[test]

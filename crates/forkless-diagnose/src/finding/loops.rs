@@ -96,13 +96,35 @@ impl Merged {
     /// The lines where it stands still longest for that.
     fn line(&self, for_end: bool) -> Option<&ReadLine> {
         // Where all calls wait for the end, each line does.
-        self.blocked.line(for_end && self.own_loop < 1.0)
+        self.blocked.line(Some(for_end).filter(|_| self.own_loop < 1.0))
+    }
+
+    /// The lines that were read: those at which the loop mostly waits for the child's end or does
+    /// not, as the finding says, and the others.
+    fn lines(&self, for_end: bool) -> [LineCounts; 2] {
+        let place = |line: &ReadLine| line.frames.first().map(ToString::to_string);
+        let waits = |line: &ReadLine| {
+            let of_line = || self.blocked.read.iter().filter(|other| place(other) == place(line));
+            let all = of_line().map(|line| line.count).sum::<u64>();
+            let for_end = of_line().filter(|line| line.for_end).map(|line| line.count).sum::<u64>();
+            self.own_loop >= 1.0 || for_end * 2 >= all
+        };
+        let mut lines = [LineCounts::default(), LineCounts::default()];
+        for line in &self.blocked.read {
+            lines[usize::from(waits(line) != for_end)].add(&line.frames, line.count);
+        }
+        // Then the lines do not tell, and all of them are the finding's.
+        if lines[0].stacks().is_empty() {
+            lines.reverse();
+        }
+        lines
     }
 
     /// A loop that does not wait for the end waits for nothing before it.
     fn mostly(&self) -> For {
         let blocked = &self.blocked;
-        if blocked.end_waits * 2 >= blocked.count || self.own_loop >= 0.5 {
+        let longest = blocked.end_ns * 2 >= blocked.ns() && blocked.end_ns > 0;
+        if blocked.end_waits * 2 >= blocked.count || self.own_loop >= 0.5 || longest {
             For::End
         } else if blocked.exec_ns > blocked.call_ns {
             For::Exec
@@ -168,10 +190,15 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         };
         list.push(evidence(&format!("of it in the wait for the child's {what}"), value));
     }
-    let mut lines = LineCounts::default();
-    blocked.read.iter().for_each(|line| lines.add(&line.frames, line.count));
-    let lines = several(&lines);
+    let [of_finding, others] = merged.lines(what == For::End);
+    let explanation = for_each_line(&of_finding, explanation, &others, || other_advice(merged, what));
+    let is_mixed = !others.stacks().is_empty();
+    let lines = several(&of_finding);
     list.extend(lines_evidence(&lines, "readings"));
+    if is_mixed {
+        let how = if what == For::End { "that do not wait for the end" } else { "that wait for the end" };
+        list.push(evidence(&format!("other lines, {how}"), places(&others)));
+    }
     if !started.is_empty() {
         let all: Vec<String> = started.iter().map(|(name, times)| format!("{name} ({times})")).collect();
         list.push(evidence("programs executed", all.join(", ")));
@@ -196,9 +223,10 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     };
     Some(Finding {
         title: format!(
-            "{}'s event loop stands still for {:.1} % of the time: it {does} {first}, {} each, {:.1} a second",
+            "{}'s event loop stands still for {:.1} % of the time: it {does} {first}{}, {} each, {:.1} a second",
             process.name,
             context.share(ns) * 100.0,
+            if is_mixed { ", and starts others elsewhere" } else { "" },
             time(each),
             context.per_second(count),
         ),
@@ -207,11 +235,41 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         cost: Cost { caller_ns: Some(ns), cpu_share: context.share(ns), ..Cost::default() },
         evidence: list,
         reason: "The thread that waits for events creates processes itself: nothing that the loop serves goes on meanwhile.".to_owned(),
-        explanation: explanation.to_owned(),
+        explanation,
         remedy,
         saving_in_caller_ns: Some(saving_each),
         ..context.finding(FindingKind::LoopBlocked, process, programs, count, saving_each)
     })
+}
+
+/// The change at the lines that the finding is about, and that at others, if there are some.
+fn for_each_line(
+    of_finding: &LineCounts,
+    explanation: &str,
+    others: &LineCounts,
+    other: impl FnOnce() -> &'static str,
+) -> String {
+    if others.stacks().is_empty() {
+        return explanation.to_owned();
+    }
+    format!("At {}: {explanation}. At {}: {}", places(of_finding), places(others), other())
+}
+
+/// The change at lines at which the loop stands still for something else.
+fn other_advice(merged: &Merged, what: For) -> &'static str {
+    let Merged { process, blocked, .. } = merged;
+    let other = match what {
+        For::End if blocked.exec_ns > blocked.call_ns => For::Exec,
+        For::End => For::Call,
+        For::Exec | For::Call => For::End,
+    };
+    advice(process, blocked, other).0
+}
+
+/// The most frequent of some lines.
+fn places(lines: &LineCounts) -> String {
+    let all: Vec<String> = lines.each().into_iter().map(|(place, _)| place).take(3).collect();
+    all.join(", ")
 }
 
 /// What the preloaded library saves of each pause, if it is a remedy: the copy, and its taking down
@@ -313,6 +371,51 @@ mod tests {
         assert_eq!(placed(2, 3), told("thumbnail SyncProcessRunner::Run", "convert", 1));
         assert_eq!(placed(3, 2), told("spawnOne ProcessWrap::Spawn", "true", 1));
         assert_eq!(placed(0, 3), told("spawnOne SyncProcessRunner::Run", "true", 90), "each line waits");
+    }
+
+    /// Regression: of a server with `execSync` and `execFile` both lines were the place of the wait
+    /// for the end, and "use execFile" was said of the one that does.
+    #[test]
+    fn each_line_has_its_own_reason_and_remedy() {
+        let mut blocked =
+            Blocked { count: 20, call_ns: 200, end_waits: 10, end_ns: 900, ..Blocked::default() };
+        for (function, line, for_end) in [("version", 3, true), ("thumbnail", 4, false)] {
+            let (function, module) = (Some(function.to_owned()), "/srv/mix.js".to_owned());
+            let frames = vec![Frame { function, module, line: Some(line), ..Frame::default() }];
+            let programs = TopNames::default();
+            let (count, ns) = (10, if for_end { 900 } else { 200 });
+            blocked.add_line(ReadLine { frames, for_end, count, ns, told_waits: 0, told_ns: 0, programs });
+        }
+        let node = ProcessName { exe: Some("/usr/bin/node".to_owned()), ..ProcessName::default() };
+        let merged = |own_loop, blocked: &Blocked| Merged {
+            programs: vec![ProgramKey { pid: 1, image: 0 }],
+            own_loop,
+            blocked: Blocked { call_ns: 6_000_000_000, ..blocked.clone() },
+            ..Merged::of(node.clone())
+        };
+        let found = |merged: &Merged| {
+            let (collected, groups, model) = (Collected::new(), HashMap::new(), CostModel::default());
+            look(&collected, &groups, &model, |context| finding(context, merged)).expect("it stands still")
+        };
+        let mixed = found(&merged(0.5, &blocked));
+        assert_eq!(mixed.lines, [], "one line waits");
+        assert!(
+            mixed.title.contains("it waits for the end of a child, and starts others"),
+            "{}",
+            mixed.title
+        );
+        let said = &mixed.explanation;
+        assert!(said.starts_with("At version (mix.js:3): Use child_process.execFile"), "{said}");
+        assert!(said.contains(". At thumbnail (mix.js:4): Start programs from a worker"), "{said}");
+        // The other way round: most of the calls go on.
+        let goes_on = found(&merged(0.0, &Blocked { end_waits: 0, end_ns: 0, ..blocked.clone() }));
+        let said = &goes_on.explanation;
+        assert!(said.starts_with("At thumbnail (mix.js:4): Start programs from a worker"), "{said}");
+        assert!(said.contains("At version (mix.js:3): Use child_process.execFile"), "{said}");
+        // Where all calls wait, each line does.
+        let all = found(&merged(1.0, &blocked));
+        assert_eq!(all.lines.len(), 2);
+        assert!(all.explanation.starts_with("Use child_process.execFile"), "{}", all.explanation);
     }
 
     /// Regression: nearly the whole pause was promised of `forkless run`, 61.09 ms of 61.21. Under

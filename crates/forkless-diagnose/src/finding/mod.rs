@@ -189,8 +189,13 @@ impl Finding {
     /// The frames of a script come first, before those of its interpreter. A shared library's code
     /// without a line is believed to be the user's only if no other frame has a line: then it is
     /// debug information that tells the user's code.
+    ///
+    /// Of an interpreter that writes it is the function that does so, with a name or without: none
+    /// of its callers does.
     pub fn place(&self) -> Option<&Frame> {
-        place_in(&self.stack)
+        let own = self.stack.iter().find(|frame| !frame.is_of_library());
+        let writes = own.filter(|frame| self.kind == FindingKind::CowErosion && frame.is_of_interpreter());
+        writes.or_else(|| place_in(&self.stack))
     }
 
     /// What is missing at the place of an interpreter: "the line of its Python code". The evidence
@@ -752,6 +757,29 @@ mod tests {
                 of(FindingKind::FullForkThenExec, forks(frame("run", "/srv/a.so"))).line_evidence(),
                 None
             );
+        });
+    }
+
+    /// Regression: of code without a name that wrote to pages the place was its caller,
+    /// `PyObject_Vectorcall`.
+    #[test]
+    fn the_place_of_a_write_is_no_caller() {
+        look(&Collected::new(), &HashMap::new(), &CostModel::default(), |context| {
+            let python = "/usr/bin/python3.11";
+            let writes = Frame { function: None, ..frame("", python) };
+            let stack = vec![
+                frame("memmove", "/lib/libc.so.6"),
+                writes.clone(),
+                frame("PyObject_Vectorcall", python),
+            ];
+            let of = |kind| {
+                let program = ProgramKey { pid: 1, image: 0 };
+                let process = ProcessName::default();
+                let finding = context.finding(kind, &process, &[program], 1, Estimate::default());
+                Finding { stack: stack.clone(), ..finding }.place().cloned()
+            };
+            assert_eq!(of(FindingKind::CowErosion), Some(writes.clone()));
+            assert_eq!(of(FindingKind::FullForkThenExec), stack.last().cloned());
         });
     }
 

@@ -9,6 +9,7 @@
 //! of its libraries are read. [`Unwinder::meet`] reads /proc/PID/maps and opens new files (some 100
 //! us for a new process). [`Sighting::frames`] reads the files and unwinds, at any later time.
 
+mod collector;
 mod debug_file;
 mod dwarf;
 mod elf;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use framehop::{CacheNative, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _, UnwinderNative};
 use serde::Serialize;
 
+pub(crate) use self::collector::Collects;
 use self::debug_file::Root;
 pub(crate) use self::dwarf::NoLine;
 use self::dwarf::SourceFrame;
@@ -58,6 +60,9 @@ pub struct Frame {
     /// Why code of the program has no line.
     #[serde(skip)]
     pub(crate) no_line: Option<NoLine>,
+    /// Whether code without a name is that of Python's collector.
+    #[serde(skip)]
+    pub(crate) collects: Collects,
 }
 
 impl From<forkless_frames::Frame> for Frame {
@@ -194,6 +199,9 @@ impl std::fmt::Display for Frame {
         };
         if self.waits {
             f.write_str("waits at ")?;
+        }
+        if self.collects == Collects::Yes {
+            f.write_str("the garbage collector: ")?;
         }
         match &self.function {
             Some(function) if let Some(line) = self.line => write!(f, "{function} ({module}:{line})"),
@@ -621,6 +629,9 @@ impl Tables {
             build_id: module.and_then(|module| module.build_id.clone()),
             ..Frame::default()
         };
+        if let Some(module) = module.filter(|_| frame.function.is_none()) {
+            frame.collects = module.collects(in_file);
+        }
         // Nobody looks for a line of the C library.
         let Some(file) = placed.file.as_ref().filter(|_| module.is_some() && !frame.is_of_c_library()) else {
             return vec![frame];

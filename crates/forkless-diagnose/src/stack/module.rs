@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use framehop::{ExplicitModuleSectionInfo, Module};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
+use super::collector::{Collector, Collects, Section};
 use super::debug_file::{self, BUILD_ID, DebugLink, Root};
 use super::dwarf::{DebugInfo, NoLine, SourceFrame};
 use super::elf;
@@ -102,12 +103,14 @@ fn is_the_file_of(file: &File, map: &MapsLine) -> bool {
 #[derive(Debug)]
 pub(super) struct ModuleFile {
     pub(super) symbols: Symbols,
+    /// That of Python, if it is one.
+    collector: Collector,
     pub(super) build_id: Option<String>,
     link: DebugLink,
     has_debug_info: bool,
-    eh_frame: Option<(Range<u64>, Arc<[u8]>)>,
-    eh_frame_hdr: Option<(Range<u64>, Arc<[u8]>)>,
-    text: Option<(Range<u64>, Arc<[u8]>)>,
+    eh_frame: Option<Section>,
+    eh_frame_hdr: Option<Section>,
+    text: Option<Section>,
     got: Option<Range<u64>>,
     /// The executable segments. They relate a mapping to the file's own addresses.
     segments: Vec<Segment>,
@@ -162,14 +165,22 @@ impl ModuleFile {
         let apart = if has_symbols { None } else { link.find(path, root) };
         let apart = apart.and_then(|apart| elf::parts(&apart, PARTS).ok());
         let apart = apart.as_deref().and_then(|apart| object::File::parse(apart).ok());
+        let symbols = Symbols::read([Some(&file), apart.as_ref()]);
+        let (eh_frame, text) = (section(".eh_frame"), section(".text"));
+        let collector = if has_symbols || apart.is_some() {
+            Collector::Named
+        } else {
+            Collector::of(&symbols, eh_frame.as_ref(), text.as_ref())
+        };
         Some(Self {
-            symbols: Symbols::read([Some(&file), apart.as_ref()]),
+            symbols,
+            collector,
             build_id: link.build_id(),
             has_debug_info: file.section_by_name(".debug_info").is_some(),
             link,
-            eh_frame: section(".eh_frame"),
+            eh_frame,
             eh_frame_hdr: section(".eh_frame_hdr"),
-            text: section(".text"),
+            text,
             got: section(".got").map(|(range, _)| range),
             segments: file
                 .segments()
@@ -187,6 +198,11 @@ impl ModuleFile {
         self.segments.iter().find_map(|segment| segment.address_of(offset))
     }
 
+    /// Whether code without a name is a collector's.
+    pub(super) fn collects(&self, address: u64) -> Collects {
+        self.collector.collects(address)
+    }
+
     /// The code before an address of the file's.
     pub(super) fn code_before(&self, address: u64) -> &[u8] {
         let Some((range, bytes)) = &self.text else { return &[] };
@@ -196,9 +212,8 @@ impl ModuleFile {
 
     /// The module for the unwinder, at this mapping.
     pub(super) fn unwind_module(&self, map: &MapsLine, bias: u64) -> Module<Arc<[u8]>> {
-        let range = |part: &Option<(Range<u64>, Arc<[u8]>)>| part.as_ref().map(|(range, _)| range.clone());
-        let bytes =
-            |part: &Option<(Range<u64>, Arc<[u8]>)>| part.as_ref().map(|(_, bytes)| Arc::clone(bytes));
+        let range = |part: &Option<Section>| part.as_ref().map(|(range, _)| range.clone());
+        let bytes = |part: &Option<Section>| part.as_ref().map(|(_, bytes)| Arc::clone(bytes));
         let sections = ExplicitModuleSectionInfo {
             base_svma: 0,
             text_svma: range(&self.text),
