@@ -167,10 +167,15 @@ fn turns() {
     };
     let mut found = report["findings"].as_array().expect("a list").iter().filter(of_turns);
     let (Some(finding), None) = (found.next(), found.next()) else { panic!("not one: {report:#}") };
+    let share_of = |begin: &str| {
+        finding["lines"].as_array().expect("two lines").iter().find_map(|line| {
+            line["place"].as_str()?.starts_with(begin).then(|| line["share"].as_f64().expect("a number"))
+        })
+    };
+    // On a busy machine the interpreter is found late.
+    let known = 1.0 - share_of("not known").unwrap_or(0.0);
     for function in ["first", "second"] {
-        let share = finding["lines"].as_array().expect("two lines").iter().find_map(|line| {
-            line["place"].as_str()?.starts_with(function).then(|| line["share"].as_f64().expect("a number"))
-        });
+        let share = share_of(function).map(|share| share / known);
         // Some callers may have gone on before they are read. Chance misses this once in thousands.
         assert!(share.is_some_and(|share| (0.25..=0.75).contains(&share)), "{function}: {report:#}");
     }

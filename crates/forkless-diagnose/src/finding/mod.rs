@@ -605,10 +605,16 @@ pub(crate) fn evidence(what: &str, value: impl Into<String>) -> Evidence {
     Evidence { what: what.to_owned(), value: value.into() }
 }
 
-/// The user's lines, if there are several.
+/// The user's lines and what is not known of them, last, where both are not one line.
 fn several(lines: &LineCounts) -> Vec<LineShare> {
-    let lines = lines.shares();
-    if lines.len() > 1 { lines } else { Vec::new() }
+    /// Less is 0 % in a report.
+    const LEAST: f64 = 0.005;
+    let unread = lines.unread_share();
+    let mut shares = lines.shares();
+    if unread >= LEAST {
+        shares.push(LineShare { place: LineShare::NOT_KNOWN.to_owned(), share: unread });
+    }
+    if shares.len() > 1 { shares } else { Vec::new() }
 }
 
 /// The same as a fact, by readings or by samples.
