@@ -72,7 +72,8 @@ kinds! {
     ConstantSystemCall = "constant_system_call",
     /// Buffered writes of parts of blocks to a device, which make the kernel read.
     PartialBlockWrites = "partial_block_writes",
-    /// A script, xargs, find or make starts many short programs, one by one.
+    /// A script, xargs, find or make starts many short programs, one after another or beside each
+    /// other.
     StartStorm = "start_storm",
     /// The kernel refuses to create processes or threads: a limit was reached.
     ForkRefused = "fork_refused",
