@@ -130,6 +130,8 @@ struct look {
 	u64 through; /* offset of that pointer in the structure; NOT_THERE without a structure */
 	u64 next;    /* offset, in a frame, of the pointer to the next one; NOT_THERE: they are an array */
 	u64 stride;  /* of the array */
+	u64 last;    /* offset, in the structure, of the innermost frame's index in an array that begins
+		      * with the outermost one; NOT_THERE: the array begins with the innermost one */
 	u64 word[LOOK_WORDS]; /* addresses of words that are wanted as well, or 0 */
 };
 #define NOT_THERE (~0ull)

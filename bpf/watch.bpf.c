@@ -353,6 +353,15 @@ INLINE void look_at_frames(struct caller *c)
 		if (bpf_probe_read_user(&at, sizeof(at), (void *)(at + look->through)))
 			return;
 	}
+	if (look->last != NOT_THERE) {
+		s32 last = 0;
+
+		if (bpf_probe_read_user(&last, sizeof(last), (void *)(c->first + look->last)))
+			return;
+		/* The innermost frames are wanted. */
+		if (last >= LOOK_FRAMES)
+			at += (u64)(u32)(last - LOOK_FRAMES + 1) * look->stride;
+	}
 #pragma clang loop unroll(disable)
 	for (at_frame = 0; at_frame < LOOK_FRAMES && at; at_frame++) {
 		struct frame_seen *frame = &c->frame[at_frame];

@@ -1,6 +1,5 @@
 //! A watch with the sums it collects, and the report made of them.
 
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -166,15 +165,14 @@ impl Diagnosis {
         if let WatchTarget::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
-        let (command, program) = match &options.target {
-            WatchTarget::Command(WatchedCommand { argv, .. }) => {
-                (Some(StartedProgram::of_command(argv)), argv.first())
-            }
-            _ => (None, None),
+        let words = match &options.target {
+            WatchTarget::Command(WatchedCommand { argv, .. }) => Some(argv.as_slice()),
+            _ => None,
         };
+        let command = words.map(StartedProgram::of_command);
         // Before the command runs: a short one has ended by the first poll otherwise, and its
         // stacks have no names.
-        let everywhere = Everywhere::look(program.map(OsString::as_os_str));
+        let everywhere = Everywhere::look(words);
         let mut refused = Vec::new();
         let (mut source, limits) = TierWatch::start(options, &mut refused)?;
         if let (TierWatch::Bpf(watch), WatchTarget::Pid(pid)) = (&mut source, &options.target) {

@@ -11,7 +11,7 @@ use crate::error::{FOREIGN_PROC, ThreadOf};
 use crate::estimate::Estimate;
 use crate::invocation::{self, Invocation};
 use crate::mappings::Mapping;
-use crate::model::CostModel;
+use crate::model::{CostModel, sparse_tables};
 use crate::procfs;
 use crate::program::ProcessName;
 use crate::reach::{Everywhere, Obstacle, RANGES, Reach};
@@ -134,20 +134,24 @@ impl ForkForecast {
         };
         // Those that each process has are in the price of a fork without memory.
         let mappings = shape.as_ref().map_or(0, |shape| shape.mappings.saturating_sub(USUAL_MAPPINGS));
-        let of_mappings = |count: u64| model.fork_per_mapping.times(count as f64);
-        let now = model.fork(small_pages, huge_pages).plus(of_mappings(mappings));
+        let tables = shape.as_ref().map_or(u64::MAX, |shape| shape.sparse_tables);
+        let tables = model.tables(tables.min(sparse_tables(&memory, huge_pages)));
+        let now = model.fork(small_pages, huge_pages).plus(model.mappings(mappings)).plus(tables);
         let gains = |cost: &Estimate| cost.mid < now.mid;
         let with_huge_pages = match &shape {
             None => Err("its memory may not be looked at: that needs CAP_SYS_PTRACE, or its user and no fewer capabilities".to_owned()),
             Some(shape) => with_huge_pages(pid, &memory, shape, model),
         };
-        let with_huge_pages = with_huge_pages.map(|cost| cost.plus(of_mappings(mappings))).and_then(|cost| {
+        // Tables with so few pages are left as they are.
+        let beside = model.mappings(mappings).plus(tables);
+        let with_huge_pages = with_huge_pages.map(|cost| cost.plus(beside)).and_then(|cost| {
             gains(&cost).then_some(cost).ok_or_else(|| "its small pages cost no more".to_owned())
         });
         let under_run = under_run(pid, memory.anon, model, installed)
             .map(|(cost, left)| {
                 let copied = model.fork_per_entry.times((small_pages + huge_pages) as f64 * left);
-                cost.plus(copied).plus(of_mappings(mappings.saturating_sub(RANGES)))
+                let copied = copied.plus(tables.times(left));
+                cost.plus(copied).plus(model.mappings(mappings.saturating_sub(RANGES)))
             })
             .and_then(|cost| gains(&cost).then_some(cost).ok_or_else(|| Obstacle::Cheap.to_string()));
         Ok(Self {
@@ -191,6 +195,8 @@ struct Shape {
     mappings: u64,
     /// Memory in huge pages that a fork copies, bytes.
     anon_huge: u64,
+    /// At most so many page tables that a fork copies are nearly empty.
+    sparse_tables: u64,
     /// What [`repair`](crate::repair()) would merge of what a fork copies. `None` if the pages may
     /// not be looked at.
     plan: Option<Plan>,
@@ -206,9 +212,18 @@ impl Shape {
             mappings: copied.clone().count() as u64,
             kept: Kept { anon: sum(true, |one| one.anon), swap: sum(true, |one| one.swap) },
             anon_huge: sum(false, |one| one.anon_huge),
+            sparse_tables: sum(false, most_tables),
             plan: Plan::of_process(pid, copied, RepairOptions::default().populated).ok(),
         }
     }
+}
+
+/// Page tables of a mapping's small pages, at most: one for each page, and one for each 2 MiB.
+fn most_tables(mapping: &Mapping) -> u64 {
+    const OF_ONE: u64 = 2 << 20;
+    let pages = (mapping.anon.saturating_sub(mapping.anon_huge) + mapping.swap) / 4096;
+    let begun = mapping.range.end.div_ceil(OF_ONE).saturating_sub(mapping.range.start / OF_ONE);
+    pages.min(begun)
 }
 
 /// A fork after a repair, or why that would change nothing.
@@ -355,5 +370,15 @@ mod tests {
         }
         assert!(matches!(ForkForecast::of(pid, Ok(())), Err(ForecastError::NoMemory { .. })));
         child.wait().expect("it ended");
+    }
+
+    #[test]
+    fn a_mapping_has_no_more_tables_than_pages() {
+        let mapping = |start: u64, end: u64, anon| Mapping { range: start..end, anon, ..Mapping::default() };
+        assert_eq!(most_tables(&mapping(0, 1 << 30, 40 << 12)), 40);
+        assert_eq!(most_tables(&mapping(0, 1 << 30, 1 << 30)), 512);
+        assert_eq!(most_tables(&mapping((2 << 20) - 4096, (2 << 20) + 4096, 8192)), 2);
+        let huge = Mapping { anon_huge: 1 << 30, ..mapping(0, 1 << 30, 1 << 30) };
+        assert_eq!(most_tables(&huge), 0);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn of(collected: &Collected, origins: &Origins, model: &CostModel) ->
             (read, _) => read,
         };
         let sum = Sum { count: spent.creations, cost_ns: spent.cost_ns(model) };
-        for (frames, part) in shares(native, stacks, sum) {
+        for (frames, part) in shares(native, stacks, read.unread(), sum) {
             rows.entry((program, frames, outcome, started)).or_default().add(part);
         }
     }
@@ -128,24 +128,29 @@ fn native<'c>(collected: &'c Collected, place: &Place) -> &'c [Frame] {
 }
 
 /// Divides creations and their cost among the stacks that were read. A stack's part is that of its
-/// readings.
-fn shares(native: &[Frame], stacks: &[(Vec<Frame>, u64)], whole: Sum) -> Vec<(Vec<Frame>, Sum)> {
-    let all: u64 = stacks.iter().map(|(_, read)| read).sum();
-    if all == 0 {
+/// readings. That of the readings which failed has the native frames alone.
+fn shares(native: &[Frame], stacks: &[(Vec<Frame>, u64)], unread: u64, whole: Sum) -> Vec<(Vec<Frame>, Sum)> {
+    let all = stacks.iter().map(|(_, read)| read).sum::<u64>() + unread;
+    if stacks.is_empty() || all == 0 {
         return vec![(native.to_vec(), whole)];
     }
     let of_library = native.iter().take_while(|frame| frame.is_of_c_library()).count();
     let call = &native[..native.len().min(of_library + 1)];
     let (mut read_so_far, mut given) = (0, 0);
-    let part = |(lines, read): &(Vec<Frame>, u64)| {
+    let mut part = |frames: Vec<Frame>, read: u64| {
         read_so_far += read;
         // The sum of the parts is the whole.
         let until_here = (u128::from(whole.count) * u128::from(read_so_far) / u128::from(all)) as u64;
         let count = until_here - given;
         given = until_here;
-        ([call, lines].concat(), Sum { count, cost_ns: whole.cost_ns * *read as f64 / all as f64 })
+        (frames, Sum { count, cost_ns: whole.cost_ns * read as f64 / all as f64 })
     };
-    stacks.iter().map(part).collect()
+    let mut parts: Vec<(Vec<Frame>, Sum)> =
+        stacks.iter().map(|(lines, read)| part([call, lines].concat(), *read)).collect();
+    if unread > 0 {
+        parts.push(part(native.to_vec(), unread));
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -166,10 +171,12 @@ mod tests {
         ];
         let line = |number| vec![frame("start", "/srv/app.py", Some(number))];
         let sum = |count, cost_ns| Sum { count, cost_ns };
-        let parts = shares(&native, &[(line(7), 2), (line(9), 1)], sum(10, 90.0));
+        let parts = shares(&native, &[(line(7), 2), (line(9), 1)], 0, sum(10, 90.0));
         let expected = |number| [&native[..2], &line(number)].concat();
         assert_eq!(parts, [(expected(7), sum(6, 60.0)), (expected(9), sum(4, 30.0))]);
-        assert_eq!(shares(&native, &[], sum(10, 90.0)), [(native.to_vec(), sum(10, 90.0))]);
-        assert_eq!(shares(&[], &[(line(7), 1)], sum(1, 5.0)), [(line(7), sum(1, 5.0))]);
+        assert_eq!(shares(&native, &[], 7, sum(10, 90.0)), [(native.to_vec(), sum(10, 90.0))]);
+        assert_eq!(shares(&[], &[(line(7), 1)], 0, sum(1, 5.0)), [(line(7), sum(1, 5.0))]);
+        let parts = shares(&native, &[(line(7), 1)], 1, sum(10, 90.0));
+        assert_eq!(parts, [(expected(7), sum(5, 45.0)), (native.to_vec(), sum(5, 45.0))]);
     }
 }

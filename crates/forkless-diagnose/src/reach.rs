@@ -2,13 +2,13 @@
 //! its forks. The rules are its own. Each is named where it is applied.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forkless_run::{AbortReason, ProgramError, Report, Switch};
 use forkless_sys::signal::{SENT, SigSet};
@@ -32,6 +32,10 @@ pub enum Obstacle {
     Cleared(String),
     /// The program has an environment without the variables of the watched command's.
     Environment,
+    /// The watched command removes `LD_PRELOAD` from the environment, or replaces it.
+    Preload,
+    /// The library's file is not in the program's root directory, or is hidden there.
+    Hidden(PathBuf),
     /// A debugger or tracer watches the program.
     Traced,
     /// The shells that it starts stay, for this reason.
@@ -69,6 +73,14 @@ impl fmt::Display for Obstacle {
             }
             Self::Environment => f.write_str(
                 "the command cleared the environment before this program, so it must stand right before it",
+            ),
+            Self::Preload => f.write_str(
+                "the command removes or replaces LD_PRELOAD before this program, so it must stand right before it",
+            ),
+            Self::Hidden(library) => write!(
+                f,
+                "the program has a root directory or mounts of its own, without {}",
+                library.display()
             ),
             Self::Traced => f.write_str("a debugger or tracer watches it, and its forks are left alone"),
             Self::Shells(why) => f.write_str(why),
@@ -133,13 +145,13 @@ pub(crate) struct Everywhere {
 }
 
 impl Everywhere {
-    /// For a watch of a command whose program has this name, or of something that runs already.
-    pub(crate) fn look(command: Option<&OsStr>) -> Self {
+    /// For a watch of a command of these words, or of something that runs already.
+    pub(crate) fn look(command: Option<&[OsString]>) -> Self {
         let off = forkless_run::switch_file_exists();
         Self {
             on: if off { Err(Obstacle::Switched(Switch::File)) } else { Ok(()) },
             speculates: speculates(),
-            command: command.map_or(Ok(()), through_command),
+            command: command.map_or(Ok(()), through_words),
             is_of_command: command.is_some(),
         }
     }
@@ -185,6 +197,35 @@ pub(crate) fn speculates() -> Result<(), Obstacle> {
     machine("/proc/self/mem", forkless_run::own_memory())
 }
 
+/// The same for all words of a command.
+fn through_words(words: &[OsString]) -> Result<(), Obstacle> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+    let is_env = Path::new(program).file_name().is_some_and(|name| name == "env");
+    if is_env && changes_preloading(arguments) { Err(Obstacle::Preload) } else { through_command(program) }
+}
+
+/// Whether these arguments of env(1) remove `LD_PRELOAD` or give it another value.
+fn changes_preloading(arguments: &[OsString]) -> bool {
+    const PRELOAD: &str = "LD_PRELOAD";
+    let mut words = arguments.iter().map(|word| word.to_str().unwrap_or_default());
+    while let Some(word) = words.next() {
+        let removed = match word {
+            "-u" | "--unset" => words.next(),
+            "-C" | "--chdir" => words.next().and(None),
+            _ => word.strip_prefix("--unset=").or_else(|| word.strip_prefix("-u")),
+        };
+        let set = word.split_once('=').map(|(name, _)| name);
+        if [removed, set].contains(&Some(PRELOAD)) {
+            return true;
+        }
+        // This is the program, and what follows is its own.
+        if !word.starts_with('-') && set.is_none() {
+            return false;
+        }
+    }
+    false
+}
+
 /// Whether the library comes into what a command starts, if the command is started under it.
 fn through_command(program: &OsStr) -> Result<(), Obstacle> {
     let file = Path::new(program).file_name().unwrap_or_default();
@@ -220,6 +261,8 @@ pub(crate) struct Reach {
     off: bool,
     /// [`inherits_ours`].
     inherits: Option<bool>,
+    /// The library's file, if the process does not find it by that path.
+    hidden: Option<PathBuf>,
     /// A debugger or tracer watches it.
     traced: bool,
     /// Signals for which it has a handler, and those that its first thread blocks.
@@ -259,6 +302,7 @@ impl Reach {
             program: forkless_run::preloadable_program(OsStr::new(&exe)).err(),
             off: environment.iter().flat_map(|all| all.split(|byte| *byte == 0)).any(switches_off),
             inherits: environment.as_deref().and_then(inherits_ours),
+            hidden: forkless_run::find_library().ok().filter(|library| is_hidden(pid, library)),
             traced: procfs::is_traced(&status),
             handled: procfs::signals(&status, "SigCgt"),
             blocked: blocked_by_program(&status),
@@ -296,6 +340,9 @@ impl Reach {
         }
         if self.off {
             return Err(Obstacle::Switched(Switch::Variable));
+        }
+        if let Some(library) = &self.hidden {
+            return Err(Obstacle::Hidden(library.clone()));
         }
         self.program.map_or(Ok(()), |why| Err(Obstacle::Program(why)))
     }
@@ -419,6 +466,16 @@ fn inherits_ours(environment: &[u8]) -> Option<bool> {
     Some(ours.any(|(name, value)| theirs.contains(&[name.as_bytes(), b"=", value.as_bytes()].concat()[..])))
 }
 
+/// Whether a process has no file by this path: it is chrooted, or in a mount namespace without it.
+/// `/proc/PID/root` shows files as the process sees them (proc_pid_root(5)).
+fn is_hidden(pid: u32, file: &Path) -> bool {
+    let root = PathBuf::from(format!("/proc/{pid}/root/"));
+    let inside = root.join(file.strip_prefix("/").unwrap_or(file));
+    let is_missing =
+        |error: std::io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+    fs::metadata(inside).is_err_and(is_missing) && fs::metadata(root).is_ok()
+}
+
 /// Whether the kernel told the loader to ignore `LD_PRELOAD` (AT_SECURE, getauxval(3)).
 fn is_secure(pid: u32) -> bool {
     const AT_SECURE: u64 = 23;
@@ -492,6 +549,36 @@ mod tests {
         assert!(matches!(through_command(OsStr::new("/usr/bin/sudo")), Err(Obstacle::Cleared(_))));
         assert_eq!(through_command(OsStr::new("sh")), Ok(()));
         assert_eq!(through_command(OsStr::new("/nonexistent")), Ok(()), "its exec says so");
+    }
+
+    /// Forks were said to be saved where the loader got no library.
+    #[test]
+    fn an_env_that_takes_the_library_away_is_known() {
+        let through = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            through_words(&words)
+        };
+        for taken in ["-u LD_PRELOAD", "--unset=LD_PRELOAD", "-uLD_PRELOAD", "A=1 -u B --unset LD_PRELOAD"] {
+            assert_eq!(through(&format!("/usr/bin/env {taken} sh")), Err(Obstacle::Preload), "{taken}");
+        }
+        assert_eq!(through("env LD_PRELOAD=/lib/other.so sh"), Err(Obstacle::Preload));
+        assert_eq!(through("env -u A B=1 sh -u LD_PRELOAD"), Ok(()), "the program's own");
+        assert_eq!(through("sh -u LD_PRELOAD"), Ok(()));
+    }
+
+    #[test]
+    fn a_library_that_a_program_does_not_see_is_known() {
+        let own = std::process::id();
+        assert!(!is_hidden(own, Path::new("/proc/self/status")));
+        assert!(is_hidden(own, Path::new("/nonexistent/library.so")));
+        assert!(!is_hidden(1 << 23, Path::new("/nonexistent/library.so")), "there is no such process");
+        let hidden = Reach { hidden: Some("/usr/lib/x.so".into()), ..Reach::default() };
+        let why = hidden.of_program().expect_err("it is hidden");
+        assert_eq!(
+            why.to_string(),
+            "the program has a root directory or mounts of its own, without /usr/lib/x.so"
+        );
+        assert_eq!(Reach::of(own).expect("our own process").hidden, None);
     }
 
     #[test]

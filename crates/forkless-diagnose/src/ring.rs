@@ -172,6 +172,7 @@ pub(crate) struct RawLook {
     pub(crate) through: u64,
     pub(crate) next: u64,
     pub(crate) stride: u64,
+    pub(crate) last: u64,
     pub(crate) word: [u64; LOOK_WORDS],
 }
 
@@ -410,7 +411,7 @@ mod tests {
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
         let frames = LOOK_FRAMES * (8 + FRAME_BYTES);
         assert_eq!(size_of::<RawCaller>(), 5 * 8 + (2 + LOOK_WORDS) * 8 - 8 + STRUCTURE_BYTES + frames);
-        assert_eq!(size_of::<RawLook>(), (5 + LOOK_WORDS) * 8);
+        assert_eq!(size_of::<RawLook>(), (6 + LOOK_WORDS) * 8);
         assert_eq!(size_of::<RawCallKey>(), 24);
         assert_eq!(size_of::<RawRefusalKey>(), 32 + 8);
         assert_eq!(size_of::<RawRefused>(), 8 + 40 + 7 * 8 + 8 + 16);

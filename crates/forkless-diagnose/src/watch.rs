@@ -254,9 +254,10 @@ impl Watch {
         let map = self.bpf.map_mut("looks").ok_or_else(|| missing_map("looks"))?;
         let mut map: BpfHashMap<_, u32, RawLook> = BpfHashMap::try_from(map).map_err(map_error("looks"))?;
         let look = &found.look;
-        let (next, stride) = match look.next {
-            Next::Pointer(offset) => (offset, 0),
-            Next::Array(stride) => (NOT_THERE, stride),
+        let (next, stride, last) = match look.next {
+            Next::Pointer(offset) => (offset, 0, NOT_THERE),
+            Next::Array(stride) => (NOT_THERE, stride, NOT_THERE),
+            Next::Reversed { stride, last } => (NOT_THERE, stride, last),
         };
         let raw = RawLook {
             image: found.image,
@@ -264,6 +265,7 @@ impl Watch {
             through: look.through.unwrap_or(NOT_THERE),
             next,
             stride,
+            last,
             word: look.words.map(Option::unwrap_or_default),
         };
         // Without room, lines are read while the caller waits.

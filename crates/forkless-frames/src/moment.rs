@@ -25,6 +25,13 @@ pub enum Next {
     Pointer(u64),
     /// They lie in memory one after another, so many bytes apart.
     Array(u64),
+    /// The same from the outermost frame on. The innermost frames are wanted.
+    Reversed {
+        /// Bytes between two frames.
+        stride: u64,
+        /// Offset of the innermost frame's index in the structure, four bytes with a sign.
+        last: u64,
+    },
 }
 
 /// What the memory of a [`Look`] was at a moment.

@@ -33,6 +33,8 @@ enum At {
 /// Of the current operation in the interpreter.
 const OPERATION: u64 = 8;
 const CONTEXT: u64 = 104;
+/// Of the innermost context's index in a stack of contexts.
+const INNERMOST: u64 = 32;
 const SUB: u8 = 9;
 const MOST_CONTEXTS: usize = 1024;
 /// A context stack of its own has each sort block, overloaded operator and `require`.
@@ -75,13 +77,13 @@ impl Perl {
                 break;
             }
             let contexts = memory.pointer(stack.wrapping_add(8))?;
-            let innermost = memory.i32(stack.wrapping_add(32))?;
+            let innermost = memory.i32(stack.wrapping_add(INNERMOST))?;
             let indices = (0..=innermost).rev().take(MOST_CONTEXTS);
             for index in indices.filter_map(|index| u64::try_from(index).ok()) {
                 let context = contexts.wrapping_add(index * CONTEXT);
-                // The first frames that were copied are the outermost.
+                // So many of the innermost ones were copied. The rest may be gone by now.
                 if is_innermost && memory.lacks_frame(context) {
-                    return Err(Why::TooMuch);
+                    return if frames.is_empty() { Err(Why::TooMuch) } else { Ok(frames) };
                 }
                 if memory.u8(context)? & 15 == SUB && frames.len() < limit {
                     let function = name(memory, memory.pointer(context.wrapping_add(72))?)?;
@@ -102,7 +104,12 @@ impl Perl {
     pub(crate) fn look(&self, process: &Process, memory: &Memory, tid: u32) -> Result<Look, Why> {
         let (operation, statement, contexts, _) = self.pointers(process, memory, tid)?;
         let words = [Some(operation), Some(statement)];
-        Ok(Look { head: contexts, through: Some(8), next: Next::Array(CONTEXT), words })
+        Ok(Look {
+            head: contexts,
+            through: Some(8),
+            next: Next::Reversed { stride: CONTEXT, last: INNERMOST },
+            words,
+        })
     }
 
     /// The name of the operation that the thread is in, such as `waitpid`.

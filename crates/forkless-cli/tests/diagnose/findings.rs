@@ -392,7 +392,9 @@ fn text() {
     assert!(!text.contains("evidence"), "{text}");
 
     let (text, stderr) = text_of(&["--verbose"], &forks);
-    for part in ["   evidence fork() each time", "   from     ", "   because  ", "   who      pid "] {
+    for part in
+        ["   evidence fork() each time", "   from     ", "   because  ", "   who      pid ", "   where    "]
+    {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
     assert!(stderr.contains("tier: BPF with tracepoints (tp_btf): works"), "{stderr}");

@@ -325,6 +325,7 @@ fn not_promised() {
         (vec![PYTHON, "threads.py"], ""),
         (vec!["env", "FORKLESS=off", PYTHON, "preexec.py"], "FORKLESS is off in the environment"),
         (vec!["env", "-i", PYTHON, "preexec.py"], "the command cleared the environment before this program"),
+        (vec!["env", "-u", "LD_PRELOAD", PYTHON, "preexec.py"], "the command removes or replaces LD_PRELOAD"),
         ([&run[..], &[PYTHON, "preexec.py"]].concat(), "the program has it already"),
     ];
     for (mut command, why) in expected {

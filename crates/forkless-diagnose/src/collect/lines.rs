@@ -57,8 +57,9 @@ pub(crate) struct Lines {
     reading: Option<Reading>,
     /// Callers that may have been read.
     asked: HashSet<u32>,
-    /// By child that has not ended yet, as far as is known.
-    read: HashMap<u32, Read>,
+    /// By child that has not ended yet, as far as is known: the lines at a wait for it, and the
+    /// creation that they were read for.
+    read: HashMap<u32, (Asked, Read)>,
     /// By child that has ended and whose lines may still come.
     ended: HashMap<u32, Ended>,
     /// Lines as they were at a creation whose child has not ended yet.
@@ -80,9 +81,23 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
+/// The creation that a caller is read at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ReadingOf {
+    asked: Asked,
+    stands_for: u64,
+}
+
+impl ReadingOf {
+    fn of(caller: &CreatingThread) -> Self {
+        Self { asked: (caller.thread, caller.asked), stands_for: caller.stands_for }
+    }
+}
+
 /// The lines of a caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Read {
+    /// Empty if the reading has failed.
     pub(super) frames: Vec<Frame>,
     /// The language's library waits for the child's end in an event loop of its own.
     pub(super) in_own_loop: bool,
@@ -94,6 +109,11 @@ impl Read {
     fn of(frames: Vec<forkless_frames::Frame>, stands_for: u64) -> Self {
         let in_own_loop = frames.iter().any(|frame| waits_in_own_loop(&frame.function, &frame.file));
         Self { frames: of_the_user(frames), in_own_loop, stands_for }
+    }
+
+    /// What is known of a reading that has failed.
+    fn failed(stands_for: u64) -> Self {
+        Self { stands_for, ..Self::default() }
     }
 
     /// The same, of which only the wait is known.
@@ -113,6 +133,7 @@ pub(super) struct Ended {
     pub(super) shell: Option<(ProgramKey, Fate)>,
     /// The thread that created.
     pub(super) thread: u32,
+    pub(super) asked: Asked,
     pub(super) stood: Stood,
 }
 
@@ -130,9 +151,12 @@ impl Lines {
     /// Has the lines of a creation read, at once. Never waits.
     pub(super) fn look(&mut self, caller: CreatingThread) {
         if let Some(reading) = self.reading() {
-            let pid = caller.pid;
+            let (pid, reading_of) = (caller.pid, ReadingOf::of(&caller));
             let has_room = reading.ask(Request::Creation(caller));
             self.unanswered += usize::from(has_room);
+            if !has_room {
+                self.failed(&reading_of);
+            }
             if self.asked.len() >= MAX_CHILDREN {
                 self.asked.clear();
             }
@@ -183,16 +207,19 @@ impl Lines {
     /// Takes in a creation that has ended, with the group of its shell. Returns the lines that have
     /// found their creation.
     pub(super) fn ended(&mut self, creation: &Creation, shell: Option<(ProgramKey, Fate)>) -> Vec<Placed> {
+        let asked = (creation.caller_thread, creation.asked);
         let ended = || Ended {
             origin: OriginKey::of(creation),
             shell,
             thread: creation.caller_thread,
+            asked,
             stood: Stood::of(creation),
         };
         let mut placed = self.take_answers();
-        let asked = (creation.caller_thread, creation.asked);
-        let by_wait = self.read.remove(&creation.child);
-        if let Some(read) = self.read_at.remove(&asked).or(by_wait) {
+        // What was read for another creation has its weight.
+        let by_wait = self.read.remove(&creation.child).filter(|(of, _)| of.1 == 0 || *of == asked);
+        let read_at = self.read_at.remove(&asked);
+        if let Some(read) = by_wait.map(|(_, read)| read).or(read_at) {
             placed.push((Whose::Creation(ended()), read));
         } else if self.asked.contains(&creation.caller) {
             make_room(&mut self.ended);
@@ -210,23 +237,9 @@ impl Lines {
         let mut placed = Vec::new();
         while let Some(answer) = self.reading.as_ref().and_then(|reading| reading.answers.try_recv().ok()) {
             match answer {
-                Answer::Read { child, read } => match self.ended.remove(&child) {
-                    Some(ended) => placed.push((Whose::Creation(ended), read)),
-                    None => {
-                        make_room(&mut self.read);
-                        self.read.insert(child, read);
-                    }
-                },
-                Answer::ReadAt { asked, read } => {
-                    let ended = self.child_of.remove(&asked).and_then(|child| self.ended.remove(&child));
-                    match ended {
-                        Some(ended) => placed.push((Whose::Creation(ended), read)),
-                        None => {
-                            make_room(&mut self.read_at);
-                            self.read_at.insert(asked, read);
-                        }
-                    }
-                }
+                Answer::Read { child, of, read } => placed.extend(self.read_by_wait(child, &of, read)),
+                Answer::ReadAt { asked, read } => placed.extend(self.read_at(asked, read)),
+                Answer::Failed(of) => placed.extend(self.failed(&of)),
                 Answer::Look(look) => self.looks.push(look),
                 Answer::Done => self.unanswered = self.unanswered.saturating_sub(1),
                 Answer::Refused { key, read } => placed.push((Whose::Refusal(key), read)),
@@ -238,6 +251,43 @@ impl Lines {
             }
         }
         placed
+    }
+
+    /// A reading of the wait for a child. The caller may have gone on to the wait for a later child
+    /// than that of the creation which it was read for: that reading has failed.
+    fn read_by_wait(&mut self, child: u32, of: &ReadingOf, read: Read) -> Option<Placed> {
+        if self.child_of.get(&of.asked).is_some_and(|made| *made != child) {
+            return self.failed(of);
+        }
+        self.child_of.remove(&of.asked);
+        if let Some(ended) = self.ended.get(&child)
+            && (of.asked.1 == 0 || ended.asked == of.asked)
+        {
+            return self.ended.remove(&child).map(|ended| (Whose::Creation(ended), read));
+        }
+        make_room(&mut self.read);
+        self.read.insert(child, (of.asked, read));
+        self.failed(of)
+    }
+
+    /// A reading at a creation, if this has ended.
+    fn read_at(&mut self, asked: Asked, read: Read) -> Option<Placed> {
+        let ended = self.child_of.remove(&asked).and_then(|child| self.ended.remove(&child));
+        if ended.is_none() {
+            make_room(&mut self.read_at);
+            self.read_at.insert(asked, read.clone());
+        }
+        ended.map(|ended| (Whose::Creation(ended), read))
+    }
+
+    /// A reading that has failed. Its creations are those of no line: left out, they would count as
+    /// those of the lines that were read.
+    fn failed(&mut self, of: &ReadingOf) -> Option<Placed> {
+        // perf events do not tell the creation.
+        if of.asked.1 == 0 {
+            return None;
+        }
+        self.read_at(of.asked, Read::failed(of.stands_for))
     }
 
     /// The readings of a caller that gave no line.
@@ -277,12 +327,15 @@ struct Reading {
 enum Answer {
     Read {
         child: u32,
+        of: ReadingOf,
         read: Read,
     },
     ReadAt {
         asked: Asked,
         read: Read,
     },
+    /// The caller of a creation could not be read.
+    Failed(ReadingOf),
     Look(ThreadLook),
     /// All answers to a request were sent.
     Done,
@@ -365,13 +418,19 @@ impl Readers {
             Request::Refusal { key, .. } => key.place.pid,
             Request::Looks { pid } => *pid,
         };
-        let Some(program) = program(pid) else { return };
+        let failed = match &request {
+            Request::Creation(caller) => Some(Answer::Failed(ReadingOf::of(caller))),
+            Request::Refusal { .. } | Request::Looks { .. } => None,
+        };
+        let answer = |answer| drop(answers.send(answer));
+        let Some(program) = program(pid) else {
+            return failed.into_iter().for_each(answer);
+        };
         let Some(reader) = reader_of(&mut self.known, program) else { return };
         // Programs without an interpreter are asked for as well, and have no part in it.
         if !self.budget.has_room() {
             return;
         }
-        let answer = |answer| drop(answers.send(answer));
         let read = match request {
             Request::Creation(caller) => {
                 let key = (program, caller.thread);
@@ -382,7 +441,11 @@ impl Readers {
                 // wait is looked at for long.
                 let look = find_look(&mut self.looks, reader, key, Some(caller.stack_pointer));
                 look.map(Answer::Look).into_iter().for_each(answer);
-                read(reader, &caller).map(|(child, read)| Answer::Read { child, read })
+                read(reader, &caller).map(|(child, read)| Answer::Read {
+                    child,
+                    of: ReadingOf::of(&caller),
+                    read,
+                })
             }
             Request::Refusal { key, thread } => read_while_it_waits(reader, pid, thread)
                 .map(|frames| Answer::Refused { key, read: Read::of(frames, 1) }),
@@ -391,7 +454,10 @@ impl Readers {
                 return threads(pid).filter_map(find).map(Answer::Look).for_each(answer);
             }
         };
-        answer(read.unwrap_or_else(|why| Answer::Unread { caller: pid, language: reader.language(), why }));
+        answer(read.unwrap_or_else(|why| {
+            failed.into_iter().for_each(answer);
+            Answer::Unread { caller: pid, language: reader.language(), why }
+        }));
     }
 }
 
@@ -709,7 +775,10 @@ mod tests {
         let asked = HashSet::from([Creation::unseen().caller]);
         let mut lines = Lines { reading, asked, ..Lines::default() };
         let creation = |child| Creation { child, ..Creation::unseen() };
-        let read = |child| Answer::Read { child, read: Read::of(vec![frame("start", "/srv/app.py")], 1) };
+        let read = |child| {
+            let of = ReadingOf { asked: (0, 0), stands_for: 1 };
+            Answer::Read { child, of, read: Read::of(vec![frame("start", "/srv/app.py")], 1) }
+        };
         assert!(lines.ended(&creation(1), None).is_empty());
         to_answer.send(read(1)).expect("it listens");
         to_answer.send(read(2)).expect("it listens");
@@ -720,5 +789,50 @@ mod tests {
         assert_eq!(lines.ended(&creation(2), None).len(), 1);
         assert!(lines.ended(&creation(2), None).is_empty());
         assert_eq!(lines.unread(9), Some(&Unread { language: "Ruby", count: 2, why: "why".to_owned() }));
+    }
+
+    /// Half of the forks came from threads that ended at once, and all were said to be the others'.
+    #[test]
+    fn a_reading_that_failed_finds_its_creation_too() {
+        let (to_answer, answers) = mpsc::channel();
+        let reading = Some(Reading { to_read: None, answers, thread: None });
+        let asked = HashSet::from([Creation::unseen().caller]);
+        let mut lines = Lines { reading, asked, ..Lines::default() };
+        let creation = |child| Creation { child, asked: u64::from(child), ..Creation::unseen() };
+        let of =
+            |child: u32| ReadingOf { asked: (creation(child).caller_thread, child.into()), stands_for: 4 };
+        let failed = |placed: Vec<Placed>| match placed.as_slice() {
+            [(Whose::Creation(_), read)] => read.frames.is_empty() && read.stands_for == 4,
+            _ => panic!("{placed:?}"),
+        };
+        assert!(lines.ended(&creation(1), None).is_empty());
+        to_answer.send(Answer::Failed(of(1))).expect("it listens");
+        assert!(failed(lines.take_answers()), "after the end");
+        to_answer.send(Answer::Failed(of(2))).expect("it listens");
+        assert!(failed(lines.ended(&creation(2), None)), "before the end");
+        // The thread that reads is not asked for what has no room.
+        let caller = CreatingThread {
+            pid: creation(3).caller,
+            thread: creation(3).caller_thread,
+            stack_pointer: 0,
+            asked: 3,
+            moment: None,
+            stands_for: 4,
+        };
+        lines.look(caller);
+        assert!(failed(lines.ended(&creation(3), None)), "no room");
+        // The caller had gone on: each reading counts for its own creation alone, or for none.
+        let read = |of, child| {
+            let read = Read::of(vec![frame("start", "/srv/app.py")], 4);
+            Answer::Read { child, of, read }
+        };
+        assert!(lines.ended(&creation(5), None).is_empty());
+        to_answer.send(read(of(5), 7)).expect("it listens");
+        assert!(failed(lines.take_answers()), "its creation has ended");
+        to_answer.send(read(of(6), 7)).expect("it listens");
+        assert!(lines.take_answers().is_empty());
+        assert!(failed(lines.ended(&creation(6), None)), "its creation has not ended");
+        to_answer.send(read(of(7), 7)).expect("it listens");
+        assert!(!lines.ended(&creation(7), None)[0].1.frames.is_empty());
     }
 }

@@ -465,7 +465,10 @@ impl Collected {
             };
             let Ended { origin, shell, .. } = &ended;
             self.origins.read(origin, &read.frames, read.stands_for);
-            self.loops.read(&ended, &read);
+            // A failed reading does not tell what the thread waited in.
+            if !read.frames.is_empty() {
+                self.loops.read(&ended, &read);
+            }
             if let Some(group) = shell.as_ref().and_then(|key| self.shells.get_mut(key)) {
                 group.read.add(&read.frames, read.stands_for);
             }
@@ -803,6 +806,7 @@ mod tests {
                 origin: OriginKey::of(&creation),
                 shell,
                 thread: creation.caller_thread,
+                asked: (creation.caller_thread, creation.asked),
                 stood: stood::Stood::of(&creation),
             };
             let read = Read { frames: vec![frame(function)], in_own_loop, stands_for: 1 };

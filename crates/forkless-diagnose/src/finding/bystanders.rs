@@ -53,7 +53,8 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let ns = group.stalled_ns as f64;
     let each_thread = ns / group.stalled as f64;
     let entries = (group.anon.mean + group.swap.mean) / 4096.0;
-    let explained = MARGIN * model.fork(entries as u64, 0).high;
+    let tables = super::forks::sparse_tables(context, group, 0.0);
+    let explained = MARGIN * model.fork(entries as u64, 0).plus(tables).high;
     let counted = each_thread.min(explained);
     let total = counted * group.stalled as f64;
     let is_much =

@@ -91,7 +91,7 @@ fn path_search(
 ) -> Option<Finding> {
     let count = failed.searched;
     let each = context.model.failed_exec;
-    if context.share(each.mid * count as f64) < context.thresholds.share {
+    if count == 0 || context.share(each.mid * count as f64) < context.thresholds.share {
         return None;
     }
     let per_creation = count as f64 / failed.searching_creations.max(1) as f64;
@@ -182,7 +182,7 @@ fn busy(
 mod tests {
     use super::*;
     use crate::collect::Collected;
-    use crate::finding::look;
+    use crate::finding::{Thresholds, look};
     use crate::model::CostModel;
 
     /// A search along PATH is told by its cost, a failure from the first on.
@@ -199,5 +199,18 @@ mod tests {
         let counts: Vec<_> =
             found.iter().map(|finding| (finding.kind.name(), finding.counts_at_any_cost)).collect();
         assert_eq!(counts, [("missing_program", true), ("path_search", false), ("text_file_busy", true)]);
+    }
+
+    /// With a least share of 0, execs of a file that is nowhere were a search with "0.0 misses".
+    #[test]
+    fn no_search_is_no_finding() {
+        let mut failed = FailedExecs { missing: 20, creations: 20, ..FailedExecs::default() };
+        failed.missing_paths.add("/nope");
+        let mut collected = Collected::new();
+        collected.failed.insert(ProgramKey { pid: 1, image: 0 }, failed);
+        let found = look(&collected, &HashMap::new(), &CostModel::default(), |context| {
+            find(&Context { thresholds: Thresholds::of(0.0), ..*context })
+        });
+        assert!(found.iter().all(|finding| finding.kind != FindingKind::PathSearch), "{found:?}");
     }
 }

@@ -7,7 +7,7 @@ use super::{
     lines_evidence, living, mib, place_in, several, site, time,
 };
 use crate::collect::{Group, LineCounts, LineShare, Outcome};
-use crate::creation::{Place, ProgramKey};
+use crate::creation::{CallerMemory, Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::file_name::file_name;
 use crate::forecast::HUGE_ENOUGH;
@@ -299,11 +299,22 @@ fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> Call {
     let (each, how) = match sampled_cost(context, merged) {
         Some(sampled) => (sampled, "fork() each time, in the caller (CPU samples in kernel_clone)"),
         None => (
-            context.model.fork(pages.entries as u64, huge as u64),
+            context.model.fork(pages.entries as u64, huge as u64).plus(sparse_tables(context, group, huge)),
             "fork() each time, in the caller (predicted)",
         ),
     };
     Call { each, sum_ns: each.mid * group.count as f64, how }
+}
+
+/// The cost of the caller's page tables that map next to nothing.
+pub(super) fn sparse_tables(context: &Context<'_>, group: &Group, huge: f64) -> Estimate {
+    let memory = CallerMemory {
+        anon: group.resident.mean as u64,
+        swap: group.swap.mean as u64,
+        page_tables: group.page_tables.mean as u64,
+        ..CallerMemory::default()
+    };
+    context.model.tables(crate::model::sparse_tables(&memory, huge as u64))
 }
 
 /// The time of one fork, as far as it was measured.
@@ -354,7 +365,8 @@ fn is_worth_a_word(
     let huge_pages = ((group.anon.mean / 4096.0 - pages.entries).max(0.0) * 4096.0 + group.hugetlb.mean)
         / f64::from(2 << 20);
     let copy = model.fork_per_entry.high * pages.entries
-        + model.fork_per_huge_page.unwrap_or_default().high * huge_pages;
+        + model.fork_per_huge_page.unwrap_or_default().high * huge_pages
+        + sparse_tables(context, group, huge_pages).high;
     let teardown = model.teardown_per_entry.high * pages.entries;
     let explained_in_caller = MARGIN * copy + fault_each;
     let each = each.min(explained_in_caller + MARGIN * teardown);

@@ -72,7 +72,8 @@ kinds! {
     ConstantSystemCall = "constant_system_call",
     /// Buffered writes of parts of blocks to a device, which make the kernel read.
     PartialBlockWrites = "partial_block_writes",
-    /// A script, xargs, find or make starts many short programs, one by one.
+    /// A script, xargs, find or make starts many short programs, one after another or beside each
+    /// other.
     StartStorm = "start_storm",
     /// The kernel refuses to create processes or threads: a limit was reached.
     ForkRefused = "fork_refused",
@@ -610,10 +611,16 @@ pub(crate) fn evidence(what: &str, value: impl Into<String>) -> Evidence {
     Evidence { what: what.to_owned(), value: value.into() }
 }
 
-/// The user's lines, if there are several.
+/// The user's lines and what is not known of them, last, where both are not one line.
 fn several(lines: &LineCounts) -> Vec<LineShare> {
-    let lines = lines.shares();
-    if lines.len() > 1 { lines } else { Vec::new() }
+    /// Less is 0 % in a report.
+    const LEAST: f64 = 0.005;
+    let unread = lines.unread_share();
+    let mut shares = lines.shares();
+    if unread >= LEAST {
+        shares.push(LineShare { place: LineShare::NOT_KNOWN.to_owned(), share: unread });
+    }
+    if shares.len() > 1 { shares } else { Vec::new() }
 }
 
 /// The same as a fact, by readings or by samples.

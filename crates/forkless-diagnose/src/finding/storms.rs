@@ -1,5 +1,6 @@
-//! Many short programs that a script, xargs, find or make starts one by one. Only starters with a
-//! remedy of their own are found: a server that starts programs by posix_spawn is healthy.
+//! Many short programs that a script, xargs, find or make starts, one for each small thing. Only
+//! starters with a remedy of their own are found: a server that starts programs by posix_spawn is
+//! healthy.
 
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
 use crate::collect::{Group, LineCounts, Outcome, Starter};
@@ -128,11 +129,22 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             }
         }
         Kind::Xargs => {
-            let text = match has(&["-n", "-L", "-l", "-I", "-i", "--max-args", "--max-lines", "--replace"]) {
-                Some(option) => format!(
-                    "Give each program many arguments: leave {} out, or raise its number",
-                    option.chars().take(20).collect::<String>()
-                ),
+            let cut = |option: String| option.chars().take(20).collect::<String>();
+            // It takes a line each time: without it the command has other words.
+            if let Some(option) = has(&["-I", "-i", "--replace"]) {
+                let text = format!(
+                    "Let one program read all the lines: {} starts one for each, and no number changes that",
+                    cut(option)
+                );
+                return Advice { text, with_work: false, saves: at_most(once) };
+            }
+            let text = match has(&["-n", "-L", "-l", "--max-args", "--max-lines"]) {
+                Some(option) => {
+                    format!(
+                        "Give each program many arguments: leave {} out, or raise its number",
+                        cut(option)
+                    )
+                }
                 None => "Give each program more arguments: raise -s, or let it read its input".to_owned(),
             };
             Advice { text, of: ANY, saves: Estimate::exact(once) }
@@ -399,6 +411,11 @@ mod tests {
         assert!(text.starts_with("Start one program for many lines") && saves == 0.98, "{text} {saves}");
         let xargs = process("/usr/bin/xargs", &["xargs", "-n1", "echo"]);
         assert!(said(Kind::Xargs, &xargs, &[("echo", 100)]).0.contains("leave -n1 out"));
+        // Regression: without -I the command has no {}, and -I has no number.
+        let replaces = process("/usr/bin/xargs", &["xargs", "-I{}", "ln", "-sf", "{}", "to/l{}"]);
+        let (text, _) = said(Kind::Xargs, &replaces, &[("ln", 100)]);
+        assert!(text.starts_with("Let one program read all the lines: -I{}"), "{text}");
+        assert!(!text.contains("leave") && !text.contains("raise"), "{text}");
         let make = process("/usr/bin/make", &["make", "SHELL=/bin/mksh"]);
         let (text, saves) = said(Kind::Make, &make, &[("mksh", 80), ("cc", 20)]);
         assert!(text.contains("no line needs mksh") && saves == 0.4, "{text} {saves}");

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
+use rustix::thread::CpuSet;
 
 use super::record::{self, PerfRecord, PerfSource};
 use crate::error::WatchError;
@@ -93,7 +94,7 @@ impl Opener {
                 )
             }
         };
-        Ok(Self { observed, cpus: online_cpus() })
+        Ok(Self { observed, cpus: online_cpus()? })
     }
 
     /// One ring for each CPU, all or none.
@@ -221,12 +222,44 @@ fn threads(pid: u32) -> Vec<i32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// From a list such as `0-3,5`.
-fn online_cpus() -> Vec<usize> {
-    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".to_owned());
-    cpus_of(&list)
+/// The processors that are online. Without /sys (a sandbox) /proc has them.
+///
+/// Refused where neither says: events on one processor alone would miss the others' creations
+/// without a word. In a container both files may count from 0 on (lxcfs), so that the processors
+/// that this thread may run on are added: they keep the kernel's numbers.
+fn online_cpus() -> Result<Vec<usize>, WatchError> {
+    let [list, stat] = [ONLINE, STAT].map(|file| fs::read_to_string(file).unwrap_or_default());
+    let own = rustix::thread::sched_getaffinity(None).ok();
+    let own = (0..CpuSet::MAX_CPU).filter(|cpu| own.is_some_and(|set| set.is_set(*cpu)));
+    let why = || format!("the processors are not known: neither {ONLINE} nor {STAT} can be read");
+    watched_cpus(&list, &stat, own).ok_or_else(|| WatchError::Unsupported { why: why() })
 }
 
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+const STAT: &str = "/proc/stat";
+
+/// `None` if neither text names a processor.
+fn watched_cpus(list: &str, stat: &str, own: impl Iterator<Item = usize>) -> Option<Vec<usize>> {
+    let mut cpus = cpus_of(list);
+    if cpus.is_empty() {
+        cpus = cpus_of_stat(stat);
+    }
+    if cpus.is_empty() {
+        return None;
+    }
+    cpus.extend(own);
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+/// From the lines `cpuN` of /proc/stat: those online (show_stat() in fs/proc/stat.c).
+fn cpus_of_stat(stat: &str) -> Vec<usize> {
+    let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    stat.lines().filter_map(number).collect()
+}
+
+/// From a list such as `0-3,5`.
 fn cpus_of(list: &str) -> Vec<usize> {
     list.trim()
         .split(',')
@@ -254,7 +287,11 @@ pub(super) fn refusal(error: &io::Error) -> String {
 
 /// Why the task records of one's own processes cannot be had; `None` if they can.
 pub(crate) fn refused() -> Option<String> {
-    let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
+    let cpus = match online_cpus() {
+        Ok(cpus) => cpus,
+        Err(error) => return Some(error.to_string()),
+    };
+    let opener = Opener { observed: Observed::NextExec, cpus };
     opener.open(PerfSource::Tasks).err().map(|error| refusal(&error))
 }
 
@@ -268,7 +305,8 @@ mod tests {
     /// their copied memory unknown.
     #[test]
     fn a_record_of_a_task_wakes_who_waits_for_it() {
-        let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
+        let cpus = online_cpus().expect("/proc has the processors");
+        let opener = Opener { observed: Observed::NextExec, cpus };
         let rings = match opener.open(PerfSource::Tasks) {
             Ok(rings) => rings,
             Err(error) => return println!("skipped: {}", refusal(&error)),
@@ -285,6 +323,21 @@ mod tests {
     fn a_list_of_cpus_has_ranges_and_gaps() {
         assert_eq!(cpus_of("0-2,5\n"), [0, 1, 2, 5]);
         assert_eq!(cpus_of("0\n"), [0]);
+    }
+
+    /// Without /sys one processor of 64 was watched, and "0 events lost" was said.
+    #[test]
+    fn without_sys_the_processors_are_those_of_proc_and_without_both_none_is_guessed() {
+        let stat = "cpu  9 0 9\ncpu0 4 0 4\ncpu1 5 0 5\ncpu17 5 0 5\nintr 1 2\nctxt 3\n";
+        let of = |list, stat, own: &[usize]| watched_cpus(list, stat, own.iter().copied());
+        assert_eq!(of("", stat, &[0]), Some(vec![0, 1, 17]));
+        assert_eq!(of("0-3\n", stat, &[1]), Some(vec![0, 1, 2, 3]));
+        assert_eq!(of("0-1\n", "", &[4, 5]), Some(vec![0, 1, 4, 5]), "a container's own count");
+        assert_eq!(of("", "", &[0]), None);
+        let here = online_cpus().expect("/proc has the processors");
+        assert!(here.len() >= std::thread::available_parallelism().expect("it runs").get());
+        let stat = fs::read_to_string(STAT).expect("it is readable");
+        assert!(cpus_of_stat(&stat).iter().all(|cpu| here.contains(cpu)));
     }
 
     #[test]

@@ -139,10 +139,9 @@ fn print_finding(
     verbose: bool,
 ) -> io::Result<()> {
     writeln!(out, "{rank}. {}", in_line(&f.title))?;
+    writeln!(out, "   where    {}", in_line(&at(f)))?;
     if verbose {
         writeln!(out, "   who      {}", in_line(&who(f)))?;
-    } else {
-        writeln!(out, "   where    {}", in_line(&at(f)))?;
     }
     writeln!(out, "   cost     {}", cost(f))?;
     if verbose {
@@ -179,24 +178,27 @@ fn print_evidence(out: &mut impl Write, f: &Finding) -> io::Result<()> {
 /// The place in the program, and its processes. Where several lines matter, all of them with their
 /// shares.
 pub(super) fn at(f: &Finding) -> String {
-    /// A line that makes less does not matter.
-    const LEAST: f64 = 0.1;
-    /// As many lines have room.
-    const MOST: usize = 3;
-    let matter = f.lines.iter().filter(|line| line.share >= LEAST).count();
-    let place = if matter > 1 {
-        let shown = &f.lines[..matter.min(MOST)];
-        let others = 1.0 - shown.iter().map(|line| line.share).sum::<f64>();
-        let others = (others >= 0.005).then(|| format!("other lines {:.0} %, ", others * 100.0));
-        let each = |line: &LineShare| format!("{} {:.0} %, ", line.place, line.share * 100.0);
-        shown.iter().map(each).chain(others).collect()
-    } else {
+    let place = several(&f.lines).unwrap_or_else(|| {
         let unknown = f.unknown_place().map(|why| format!("not known ({why}), "));
         f.place().map(|frame| format!("{frame}, ")).or(unknown).unwrap_or_default()
-    };
+    });
     let unread = f.unread_line().map(|line| format!("{line} is not known, ")).unwrap_or_default();
     let of_others = if f.is_place_of_others() { "sampled at other forks, too, " } else { "" };
     format!("{place}{of_others}{unread}{}", owner(f))
+}
+
+/// The lines that matter, if there are several.
+fn several(lines: &[LineShare]) -> Option<String> {
+    /// A line that makes less does not matter.
+    const LEAST: f64 = 0.1;
+    let shown: Vec<&LineShare> = lines.iter().filter(|line| line.share >= LEAST).collect();
+    if shown.len() < 2 {
+        return None;
+    }
+    let others = 1.0 - shown.iter().map(|line| line.share).sum::<f64>();
+    let others = (others >= 0.005).then(|| format!("other lines {:.0} %, ", others * 100.0));
+    let each = |line: &&LineShare| format!("{} {:.0} %, ", line.place, line.share * 100.0);
+    Some(shown.iter().map(each).chain(others).collect())
 }
 
 /// The processes, and what they belong to.
@@ -266,5 +268,18 @@ mod tests {
         let some = Cost { child_ns: Some(2e6), cpu_share: 0.1, ..Cost::default() };
         assert_eq!(parts(some), ": 2.00 ms in children");
         assert_eq!(parts(Cost::default()), "");
+    }
+
+    /// The guide promises each line with a tenth of the forks. Three were named at most.
+    #[test]
+    fn each_line_with_a_tenth_is_named_and_what_is_not_known_beside_them() {
+        let line = |place: &str, share| LineShare { place: place.to_owned(), share };
+        let five = ["a", "b", "c", "d", "e"].map(|place| line(place, 0.16));
+        let all = [&five[..], &[line("f", 0.09), line(LineShare::NOT_KNOWN, 0.11)]].concat();
+        let named = "a 16 %, b 16 %, c 16 %, d 16 %, e 16 %, not known 11 %, other lines 9 %, ";
+        assert_eq!(several(&all).as_deref(), Some(named));
+        let half = [line("a", 0.5), line(LineShare::NOT_KNOWN, 0.5)];
+        assert_eq!(several(&half).as_deref(), Some("a 50 %, not known 50 %, "));
+        assert_eq!(several(&[line("a", 0.95), line("b", 0.05)]), None);
     }
 }
