@@ -384,12 +384,13 @@ const fn is_object(value: u64) -> bool {
 /// V8's table of source positions: pairs of differences, of bytecode offsets and of positions.
 fn position_at(table: &[u8], offset: u64) -> Option<usize> {
     let mut bytes = table.iter().copied();
-    let (mut at, mut raw, mut found) = (0_i64, 0_i64, None);
+    // Differences begin before the first bytecode, at that of the function's entry.
+    let (mut at, mut raw, mut found) = (-1_i64, 0_i64, None);
     while let (Some(code), Some(position)) = (signed(&mut bytes), signed(&mut bytes)) {
         // A negative difference marks an expression, a positive one a statement.
         at = at.checked_add(if code < 0 { -(code + 1) } else { code })?;
         raw = raw.checked_add(position)?;
-        if at.cast_unsigned() > offset {
+        if at > offset.cast_signed() {
             break;
         }
         // One bit, then the position plus one, in 30 bits.
@@ -415,11 +416,12 @@ fn offset_in(table: &[u8], bytecodes: &[u64], at: u64) -> Option<u64> {
     bytecodes.get(index.checked_sub(1)?).copied()
 }
 
-/// The lowest bit is the sign.
+/// 0, -1, 1, -2 ... are numbered from 0 on (`DecodeInt` of V8's source-position-table.cc). Were the
+/// lowest bit a plain sign, each expression would lie one byte too early.
 fn signed(bytes: &mut impl Iterator<Item = u8>) -> Option<i64> {
     let value = unsigned(bytes)?;
     let magnitude = (value >> 1).cast_signed();
-    Some(if value & 1 == 1 { -magnitude } else { magnitude })
+    Some(if value & 1 == 1 { -magnitude - 1 } else { magnitude })
 }
 
 /// Seven bits a byte, the lowest first.
@@ -553,8 +555,9 @@ mod tests {
     #[test]
     fn a_position_is_that_of_the_last_pair_at_or_before_an_offset() {
         // Offsets 0 (statement), 3 (expression) and 200; positions 5, 4 and 100.
-        let table = [0, 24, 2 * 4 + 1, 5, 0b1000_1010, 0b11, 0b1000_0000, 0b11];
+        let table = [2, 24, 2 * 3 + 1, 3, 0b1000_1010, 0b11, 0b1000_0000, 0b11];
         assert_eq!(signed(&mut [0b1000_1010, 0b11].into_iter()), Some(197));
+        assert_eq!([0, 1, 2, 3].map(|byte| signed(&mut [byte].into_iter())), [0, -1, 1, -2].map(Some));
         assert_eq!(
             [0, 2, 3, 199, 200].map(|offset| position_at(&table, offset)),
             [5, 5, 4, 4, 100].map(Some)

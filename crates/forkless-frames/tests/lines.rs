@@ -261,7 +261,7 @@ fn php_stands_where_it_starts_its_child() {
 
 #[test]
 fn node_stands_where_it_starts_its_child() {
-    check_all(&["node"], &["spawn_sync.js"], Language::JavaScript);
+    check_all(&["node"], &["spawn_sync.js", "expressions.js"], Language::JavaScript);
 }
 
 /// Functions that have run some times are compiled: the places of a server had no line.
@@ -270,7 +270,9 @@ fn javascript_compiled_by_sparkplug_has_its_lines() {
     if installed(&["node"]).is_empty() {
         return println!("skipped: node is not installed");
     }
-    check(&["node", "--always-sparkplug"], "spawn_sync.js", Language::JavaScript);
+    for name in ["spawn_sync.js", "expressions.js"] {
+        check(&["node", "--always-sparkplug"], name, Language::JavaScript);
+    }
 }
 
 /// Optimized code is not in the order of its bytecode: its lines are not known. The function and
