@@ -136,7 +136,7 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
                     "Let one program read all the lines: {} starts one for each, and no number changes that",
                     cut(option)
                 );
-                return Advice { text, with_work: false, saves: at_most(once) };
+                return Advice { text, of: ANY, saves: at_most(once) };
             }
             let text = match has(&["-n", "-L", "-l", "--max-args", "--max-lines"]) {
                 Some(option) => {
