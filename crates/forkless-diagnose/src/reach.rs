@@ -270,14 +270,30 @@ pub(crate) struct Reach {
     blocked: SigSet,
     /// Its writable mappings: a speculation looks at each.
     mappings: u64,
-    /// Bytes of memory that children may lack, used or not; `None` if that is not known.
-    within_reach: Option<u64>,
+    /// `None` if its mappings are not known.
+    writable: Option<Writable>,
     threads: u64,
     /// Its user.
     pub(crate) root: bool,
     act: Option<&'static str>,
     /// What the library counts in its tree. Open, since the file goes with the tree.
     record: Option<File>,
+}
+
+/// Bytes of a process's writable mappings, used or not.
+#[derive(Debug, Clone, Copy, Default)]
+struct Writable {
+    /// Of private mappings.
+    private: u64,
+    /// Of memory that children may lack.
+    within_reach: u64,
+}
+
+impl Writable {
+    fn of(mappings: &[WritableMapping]) -> Self {
+        let private = mappings.iter().filter(|mapping| mapping.is_private).map(|mapping| mapping.bytes);
+        Self { private: private.sum(), within_reach: within_reach(mappings) }
+    }
 }
 
 impl Reach {
@@ -314,9 +330,9 @@ impl Reach {
         if is_secure(pid) {
             reach.program = Some(ProgramError::SetId);
         }
-        let writable: Vec<(u64, bool)> = maps.lines().filter_map(writable_mapping).collect();
+        let writable: Vec<WritableMapping> = maps.lines().filter_map(writable_mapping).collect();
         reach.mappings = writable.len() as u64;
-        reach.within_reach = Some(within_reach(writable.into_iter()));
+        reach.writable = Some(Writable::of(&writable));
         for line in maps.lines() {
             let Some(path) = line.find('/').map(|at| &line[at..]) else { continue };
             reach.loaded |= forkless_run::names_library(path.as_bytes());
@@ -356,7 +372,7 @@ impl Reach {
         if anon < speculated_from() {
             return Err(Obstacle::Small(anon));
         }
-        let absent = anon.min(self.within_reach.unwrap_or(anon));
+        let absent = self.absent(anon);
         if absent < speculated_from() {
             return Err(Obstacle::Pieces);
         }
@@ -388,9 +404,19 @@ impl Reach {
         self.mappings.saturating_sub(usual) * if self.threads > 1 { 3 } else { 1 }
     }
 
+    /// Of `anon` bytes that a fork copied, those that a child may lack. A server may have given its
+    /// memory back after the request that forked: then the mappings that were read had no room for
+    /// so many bytes, and say nothing.
+    fn absent(&self, anon: u64) -> u64 {
+        match self.writable {
+            Some(writable) if anon <= writable.private => anon.min(writable.within_reach),
+            _ => anon,
+        }
+    }
+
     /// The share of `anon` bytes that a speculation copies all the same.
     pub(crate) fn left(&self, anon: u64) -> f64 {
-        let absent = anon.min(self.within_reach.unwrap_or(anon));
+        let absent = self.absent(anon);
         1.0 - absent as f64 / anon.max(1) as f64
     }
 
@@ -416,22 +442,32 @@ impl Reach {
     }
 }
 
-/// A writable mapping of a line of maps: its bytes, and whether children may lack it.
-fn writable_mapping(line: &str) -> Option<(u64, bool)> {
+/// A writable mapping.
+#[derive(Debug, Clone, Copy)]
+struct WritableMapping {
+    bytes: u64,
+    is_private: bool,
+    /// Children may lack it.
+    may_lack: bool,
+}
+
+/// That of a line of maps.
+fn writable_mapping(line: &str) -> Option<WritableMapping> {
     let mut words = line.split_ascii_whitespace();
     let (range, rights, inode) = (words.next()?, words.next()?, words.nth(2)?);
     let (start, end) = range.split_once('-')?;
     let bytes = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(start, 16).ok()?)?;
-    let may_lack = rights.starts_with("rw") && rights.ends_with('p') && inode == "0";
-    (rights.get(1..2)? == "w").then_some((bytes, may_lack))
+    let is_private = rights.ends_with('p');
+    let may_lack = rights.starts_with("rw") && is_private && inode == "0";
+    (rights.get(1..2)? == "w").then_some(WritableMapping { bytes, is_private, may_lack })
 }
 
 /// Bytes that children may lack of writable mappings: of the first so many that are large enough
 /// (`Ranges` and `SMALLEST` of forkless-speculate and forkless-preload).
-fn within_reach(mappings: impl Iterator<Item = (u64, bool)>) -> u64 {
+fn within_reach(mappings: &[WritableMapping]) -> u64 {
     const SMALLEST: u64 = 128 << 10;
-    let large = mappings.filter(|(bytes, may_lack)| *may_lack && *bytes >= SMALLEST);
-    large.take(RANGES as usize).map(|(bytes, _)| bytes).sum()
+    let large = mappings.iter().filter(|mapping| mapping.may_lack && mapping.bytes >= SMALLEST);
+    large.take(RANGES as usize).map(|mapping| mapping.bytes).sum()
 }
 
 /// The signals that the first thread of a process blocks, by its status. For a moment of each spawn
@@ -529,15 +565,23 @@ mod tests {
         let maps = "7f00-7f01 rw-s 0 00:01 5\n".to_owned()
             + &"7f0000000000-7f0000021000 rw-p 00000000 00:00 0\n7f0000021000-7f0000022000 r--p 0 00:00 0\n"
                 .repeat(3000);
-        let writable = || maps.lines().filter_map(writable_mapping);
-        assert_eq!((writable().count(), within_reach(writable())), (3001, 512 * 0x21000));
-        let cut = Reach { mappings: 3001, within_reach: Some(512 * 0x21000), threads: 1, ..Reach::default() };
+        let mappings: Vec<WritableMapping> = maps.lines().filter_map(writable_mapping).collect();
+        let writable = Writable::of(&mappings);
+        let Writable { private, within_reach } = writable;
+        assert_eq!((mappings.len(), private, within_reach), (3001, 3000 * 0x21000, 512 * 0x21000));
+        let writable = Writable { private: 400 << 20, ..writable };
+        let cut = Reach { mappings: 3001, writable: Some(writable), threads: 1, ..Reach::default() };
         assert_eq!(cut.of_forks(400 << 20), Ok(()));
         assert!((cut.left(400 << 20) - (1.0 - 66.0 / 400.0)).abs() < 1e-9 && cut.left(1 << 20) == 0.0);
         let cut = Reach { mappings: 4000, ..cut };
         assert_eq!(cut.of_forks(400 << 20), Err(Obstacle::Mappings(4000)));
-        let pieces = Reach { within_reach: Some(1 << 20), ..cut };
+        let pieces = Reach { writable: Some(Writable { within_reach: 1 << 20, ..writable }), ..cut };
         assert_eq!(pieces.of_forks(400 << 20), Err(Obstacle::Pieces));
+        // php-fpm gives a page's memory back at its end, and its mappings are read later.
+        let given_back = Writable { private: 40 << 20, within_reach: 1 << 20 };
+        let between = Reach { mappings: 90, writable: Some(given_back), threads: 1, ..Reach::default() };
+        assert_eq!(between.of_forks(400 << 20), Ok(()));
+        assert_eq!((between.left(400 << 20), between.of_forks(40 << 20)), (0.0, Err(Obstacle::Pieces)));
         let loaded = Reach { loaded: true, off: true, ..Reach::default() };
         assert_eq!(loaded.of_program(), Err(Obstacle::Loaded(Vec::new())));
         assert!(Reach::of(1 << 23).is_none());
