@@ -25,13 +25,10 @@ OWN, BY_RUN = "own change", "`forkless run`"
 RUN = [FORKLESS, "run", "--quiet", "--"]
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # Checks that fail, by how they begin, and why: faults of the tool that are not mended yet. The last
-# four fail in some runs only.
+# two fail in some runs only.
 KNOWN = {
-    "bash: own change": "priced as starts of /bin/true; date, cat and basename do more",
     "gunicorn /version: own change": "a shell takes a quarter longer than its price",
-    "node /version: own change": "its execFile still forks, which the saving counts as gone",
     "node /thumbnail: one full_fork_then_exec": "one fork of a watch is a finding of its own",
-    "php /index.php: `forkless run` is promised": "maps read between requests: memory that is gone",
     "make: the summary has one compiler": "a gcc that ended early is named by its argument",
 }
 passed, failed, known, rows = [], [], [], []
