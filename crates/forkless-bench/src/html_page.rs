@@ -64,7 +64,7 @@ pub fn table(grid: &Grid) -> Markup {
     }
 }
 
-/// The record of a machine.
+/// The description of a machine.
 #[must_use]
 pub fn machine(machine: &Machine) -> Markup {
     html! {

@@ -1,6 +1,6 @@
-//! The record of the machine a result was measured on: enough to tell two machines apart and to
-//! judge whether this one was quiet, nothing that identifies its user. A field the system does not
-//! tell is `None`, never a guess.
+//! The description of the machine a result was measured on: enough to tell two machines apart and
+//! to judge whether this one was quiet, nothing that identifies its user. A field the system does
+//! not tell is `None`, never a guess.
 
 #![expect(unsafe_code, reason = "sysconf, uname, geteuid and gnu_get_libc_version are C functions")]
 

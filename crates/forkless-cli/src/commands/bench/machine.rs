@@ -1,4 +1,4 @@
-//! `forkless bench machine`: the record of this machine that every result carries.
+//! `forkless bench machine`: the description of this machine that every result carries.
 
 use forkless_bench::machine::Machine;
 
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Prints the record.
+/// Prints the description.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let machine = Machine::observe();
     if args.json {

@@ -75,7 +75,7 @@ enum Suite {
     /// Check the bench itself: compare a method with itself, and with itself slowed down, many
     /// times.
     Selfcheck(selfcheck::Args),
-    /// Print the record of this machine that every result carries.
+    /// Print the description of this machine that every result carries.
     Machine(machine::Args),
     /// Undo announced changes when standard input ends; started by the suites, not by users.
     #[command(hide = true)]
