@@ -32,12 +32,12 @@ use super::launch::{self, Process, SIZE, STACK, Workspace};
 use super::{ASKING, SHELL, UNASKED, UNKNOWN, line};
 
 /// Lines that still go to the shell before it is asked.
-static PATIENCE: AtomicU8 = AtomicU8::new(0);
+static LINES_LEFT: AtomicU8 = AtomicU8::new(0);
 
 /// Has the shell asked when asking is worth it. The answer costs as much as four lines with their
 /// shell, and most programs that have a line have no more than that.
 pub(super) fn in_time() {
-    PATIENCE.store(4, Relaxed);
+    LINES_LEFT.store(4, Relaxed);
     SHELL.store(UNASKED, Relaxed);
 }
 
@@ -51,7 +51,7 @@ pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
     // The script's part is wiped.
     let Some(script) = workspace.parts().map(|parts| parts.script) else { return };
     if line::depends_on_the_shell(line, environ, script)
-        && PATIENCE.fetch_update(Relaxed, Relaxed, |lines| lines.checked_sub(1)).is_err()
+        && LINES_LEFT.fetch_update(Relaxed, Relaxed, |lines| lines.checked_sub(1)).is_err()
         && SHELL.compare_exchange(UNASKED, ASKING, Relaxed, Relaxed).is_ok()
         && ask(&mut workspace).is_none()
     {
