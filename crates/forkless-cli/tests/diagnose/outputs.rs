@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -37,7 +37,8 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
             find("script").is_none().then_some("no script(1)"),
         ),
     ];
-    let of_the_machine: [Test; 2] = [
+    let of_the_machine: [Test; 3] = [
+        ("outputs::an_exporter_that_is_stopped_has_not_failed", stopped, None),
         ("outputs::metrics_have_cgroups_and_no_pids", metrics, None),
         (
             "outputs::prometheus_scrapes_the_metrics",
@@ -325,7 +326,8 @@ struct Serving {
 impl Serving {
     fn start() -> Self {
         let mut tool = Command::new(FORKLESS)
-            .args(["diagnose", "--json", "--all", "--system-calls", "yes", "--prometheus", "127.0.0.1:0"])
+            .args(["diagnose", "--json", "--all", "--system-calls", "yes", "--min-share", "0"])
+            .args(["--prometheus", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -339,6 +341,17 @@ impl Serving {
 
     fn get(&self) -> String {
         get(self.address, "/metrics")
+    }
+
+    /// Ends it as a service manager does.
+    fn stop(mut self) -> Output {
+        let pid = rustix::process::Pid::from_child(&self.tool);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+        let mut stdout = Vec::new();
+        let mut pipe = self.tool.stdout.take().expect("piped");
+        std::io::Read::read_to_end(&mut pipe, &mut stdout).expect("a report");
+        let status = self.tool.wait().expect("it ends");
+        Output { status, stdout, stderr: Vec::new() }
     }
 
     #[track_caller]
@@ -381,6 +394,17 @@ fn run_known_problem(arguments: &[&str]) {
     let status =
         Command::new(known_problem().expect("checked before")).args(arguments).stdout(Stdio::null()).status();
     assert!(status.expect("the program runs").success());
+}
+
+/// Regression: the findings, which the metrics have told, made a stopped service a failed one.
+fn stopped() {
+    let serving = Serving::start();
+    run_known_problem(&["forkexec", "7", "16"]);
+    serving.wait_for("kind=\"full_fork_then_exec\"");
+    let report = serving.stop();
+    assert_eq!(report.status.code(), Some(0), "{report:?}");
+    let text: Value = serde_json::from_slice(&report.stdout).expect("a report");
+    assert!(text["findings"].as_array().is_some_and(|all| !all.is_empty()), "{text}");
 }
 
 fn metrics() {

@@ -308,7 +308,10 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         }
         None => terminal::print_bytes(&text)?,
     }
-    Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
+    // An exporter that is asked to stop has told its findings as metrics. As a service it would be
+    // a failed one.
+    let told = args.prometheus.is_some() && reason == EndReason::Interrupted;
+    Ok(if told || report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
 }
 
 /// Takes events in until the end, and calls `each_second` about once a second.
