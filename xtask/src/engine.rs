@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "crates/forkless-run/src/launcher/collector.rs",
         "the collector goes on as this program, without an exec",
     ),
+    ("crates/forkless-run/src/launcher/filters.rs", "a child tries system calls for which a filter may kill"),
     ("crates/forkless-diagnose/src/model.rs", "times fork and clone, to predict what they cost"),
     ("crates/forkless-bench/src/spawn/libc_methods.rs", "a method: posix_spawn"),
     ("crates/forkless-bench/src/spawn/linux/clone_vm.rs", "a method: clone with shared memory"),

@@ -10,6 +10,7 @@ mod collector;
 mod complaint;
 mod environment;
 mod exec;
+mod filters;
 mod huge_pages;
 mod library;
 mod machine;
@@ -34,6 +35,7 @@ use crate::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE,
 
 pub use complaint::complain;
 pub use environment::EnvironmentEntries;
+pub use filters::library_calls;
 pub use huge_pages::HugePagesWarning;
 pub use library::{LIBRARY_PATH_VARIABLE, LibraryError, find_library};
 pub use machine::{SPECULATES, loaders, own_memory, procmap_query, user_dispatch};
@@ -43,6 +45,7 @@ pub use report::{Destination, Report, SiteReport};
 pub use settings::Settings;
 pub use target::{ProgramError, preloadable_program};
 
+use filters::Filters;
 use shell::ShellKnowledge;
 use target::Target;
 
@@ -95,8 +98,10 @@ impl Launcher {
     /// # Errors
     /// Why the library cannot be in the program. [`Launcher::plain`] runs it all the same.
     pub fn examine(&self) -> Result<Examined<'_>, Unloadable> {
+        let off = self.switched_off().is_some();
+        let filters = if off { Filters::default() } else { Filters::look(self.settings.skip_shells) };
         let shell = match self.settings {
-            _ if self.switched_off().is_some() => ShellKnowledge::None,
+            _ if off || !filters.kill_for.is_empty() => ShellKnowledge::None,
             Settings { skip_shells: false, .. } => ShellKnowledge::None,
             // A single program, which may never come to need the answer. A tree of them would ask
             // again and again.
@@ -108,7 +113,7 @@ impl Launcher {
         let library = self.preloading.clone().map_or_else(find_library, library::preloadable);
         let library = library.map_err(Unloadable::Library)?;
         let target = target::examine(&self.program).map_err(Unloadable::Program)?;
-        Ok(Examined { launcher: self, preloaded: library, target, shell })
+        Ok(Examined { launcher: self, preloaded: library, target, shell, filters })
     }
 
     /// The program as it is, without the library.
@@ -187,6 +192,7 @@ pub struct Examined<'l> {
     preloaded: PathBuf,
     target: Target,
     shell: ShellKnowledge,
+    filters: Filters,
 }
 
 impl Examined<'_> {
@@ -208,7 +214,7 @@ impl Examined<'_> {
             limit_ms: settings.limit_ms,
             learn: settings.learn,
             shell: self.shell.for_the_library(),
-            filters: environment::filters_in_force(),
+            filters: self.filters.trusted,
             fast_context: settings.fast_context,
             huge_pages: huge.kind,
             quiet: settings.quiet,
@@ -236,6 +242,10 @@ impl Examined<'_> {
         if settings.fork == crate::ForkMode::Speculate && !SPECULATES {
             warnings.push(Warning::NeverSpeculates);
         }
+        if !self.filters.kill_for.is_empty() {
+            let Filters { kill_for, kill_for_lines: only_lines, .. } = self.filters;
+            warnings.push(Warning::FilterKills { calls: kill_for, only_lines });
+        }
         warnings.extend(huge.warnings.into_iter().map(Warning::HugePages));
         PreparedProgram {
             program: program.clone(),
@@ -256,6 +266,14 @@ pub enum Warning {
     NeverSpeculates,
     /// Huge pages are not what was asked for.
     HugePages(HugePagesWarning),
+    /// A seccomp filter kills for some of the library's calls, which therefore makes none of its
+    /// own. Only lines go to the shell where only they need these calls.
+    FilterKills {
+        /// The calls.
+        calls: Vec<&'static str>,
+        /// Whether only lines need them.
+        only_lines: bool,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -265,6 +283,19 @@ impl fmt::Display for Warning {
                 f.write_str("speculative fork exists on x86-64 only; forks are left as they are")
             }
             Warning::HugePages(warning) => warning.fmt(f),
+            Warning::FilterKills { calls, only_lines } => {
+                let what = if *only_lines {
+                    "lines go to the shell"
+                } else {
+                    "forks, lines and memory are left alone"
+                };
+                let calls = calls.join(" ");
+                write!(
+                    f,
+                    "a seccomp filter kills for {calls}: {what}; have it allow these calls or refuse them; in a \
+                     unit of systemd: SystemCallFilter={calls}"
+                )
+            }
         }
     }
 }

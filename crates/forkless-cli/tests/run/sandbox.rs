@@ -1,9 +1,10 @@
 //! Programs that forbid themselves all system calls but those that they make: one test a case of
 //! `sandbox_cases.c`.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use rustix::process::{Pid, Signal};
@@ -212,4 +213,115 @@ fn a_process_of_another_namespace_does_not_end_the_report() {
     assert_eq!(seen.0, Some(0), "{seen:?}");
     // The shell, unshare, and the five programs after it.
     assert!(report.count("processes") >= 7, "{}", report.count("processes"));
+}
+
+/// The page for operators and the list that `run` tries under a filter have every system call of
+/// the built library. Its number stands before each `syscall` instruction, but where the library
+/// makes the call of the program's child.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn every_call_of_the_library_is_listed() {
+    // These end a process or a handler, or pass on a child's brk.
+    const OTHERS: [i64; 4] = [libc::SYS_exit, libc::SYS_exit_group, libc::SYS_rt_sigreturn, libc::SYS_brk];
+    let page = include_str!("../../../../docs/guide/operate.md");
+    let section = page.split("## System calls and filters").nth(1).expect("the section");
+    let rows = section.split("\n## ").next().unwrap_or_default().lines().filter(|l| l.starts_with("| `"));
+    let cells: String = rows.filter_map(|row| row.split('|').nth(1)).collect();
+    let on_page: BTreeSet<&str> = cells.split('`').skip(1).step_by(2).collect();
+    let listed: Vec<(&str, u32)> = forkless_run::library_calls().collect();
+    assert_eq!(on_page, listed.iter().map(|(name, _)| *name).collect());
+
+    let Ok(output) = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(&*LIBRARY).output()
+    else {
+        println!("skipped: no objdump (apt-get install binutils)");
+        return;
+    };
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (mut function, mut number, mut seen) = ("", None, 0);
+    for line in text.lines() {
+        if let Some(name) = line.strip_suffix(">:") {
+            (function, number) = (name, None);
+            continue;
+        }
+        let instruction = line.split('\t').nth(1).unwrap_or_default().trim();
+        if instruction != "syscall" {
+            match instruction.rsplit_once(',') {
+                Some((left, "%eax" | "%rax")) => {
+                    let value =
+                        left.split_once("mov").and_then(|(_, value)| value.trim().strip_prefix("$0x"));
+                    number = value.and_then(|hex| i64::from_str_radix(hex, 16).ok());
+                    number = if left.trim_end().ends_with("xor    %eax") { Some(0) } else { number };
+                }
+                _ if instruction.starts_with("call") => number = None,
+                _ => {}
+            }
+            continue;
+        }
+        seen += 1;
+        let is_listed = |nr: i64| OTHERS.contains(&nr) || listed.iter().any(|(_, n)| i64::from(*n) == nr);
+        // The first six pass on a call of the program's. The last makes actions that no line has,
+        // such as another root directory.
+        const PASS_ON: [&str; 7] =
+            ["on_sigsys", "judge", "commit", "timers5named", "parent6resend", "kernel4pass", "9carry_out"];
+        let passes_on = PASS_ON.iter().any(|name| function.contains(name));
+        assert!(
+            number.map_or(passes_on, |nr| passes_on || is_listed(nr)),
+            "{number:?} in {function}\n{line}"
+        );
+        number = None;
+    }
+    assert!(seen > 200, "{seen}");
+}
+
+/// What a filter does that kills for one call: nothing that it would not do to the plain program.
+/// systemd's filters kill, and its set of services' calls has no mincore.
+#[test]
+fn a_filter_that_kills_for_a_call_of_the_library_kills_nobody() {
+    let refuse = compile("refuses_a_call.c", &[]);
+    let cases = compile("preloaded_cases.c", &["-lpthread"]);
+    let number = |name: &str| {
+        let of = forkless_run::library_calls().find(|(call, _)| *call == name);
+        of.expect("a call of the library").1.to_string()
+    };
+    let under = |how: &str, call: &str, command: &Command| {
+        let mut outer = plain(&refuse, &[how, &number(call)]);
+        outer.arg(command.get_program()).args(command.get_args());
+        outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        outer
+    };
+    let speculates = !without_dispatch();
+    // The call, what is done, and whether forks speculate and lines do without a shell.
+    for (how, call, forks, lines) in [
+        ("kill", "mincore", false, false),
+        ("error", "mincore", true, true),
+        ("kill", "process_vm_readv", false, false),
+        ("kill", "setfsuid", true, false),
+        ("error", "setfsuid", true, false),
+    ] {
+        for case in ["alone", "beside_a_thread", "lines"] {
+            let without = observe(&mut under(how, call, &plain(&cases, &[case])));
+            assert_eq!(without.0, Some(0), "{how} {call} {case}");
+            for way in WAYS {
+                let quiet: &[&str] = if way.contains(&"--quiet") { &[] } else { &["--quiet"] };
+                let with = run(&[way, quiet].concat(), &cases, &[case]);
+                let with = observe(&mut under(how, call, &with));
+                assert_eq!(without, with, "{how} {call} {case} {way:?}");
+            }
+            let (with, report) = reported_by(|more| {
+                under(
+                    how,
+                    call,
+                    &run(&[more, &["--quiet", "--fork-minimum=1M", PATIENT]].concat(), &cases, &[case]),
+                )
+            });
+            assert_eq!(without, with, "{how} {call} {case}, with a report");
+            let committed = if case != "lines" && forks && speculates { 3 } else { 0 };
+            assert_eq!(report.count("committed"), committed, "{how} {call} {case}");
+            let skipped = if case == "lines" && lines { 12 } else { 0 };
+            assert_eq!(report.count("shells_skipped"), skipped, "{how} {call} {case}");
+        }
+    }
+    let said = observe(&mut under("kill", "mincore", &run(&[], &cases, &["alone"]))).2;
+    assert!(said.contains("kills for mincore") && said.contains("SystemCallFilter=mincore"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }

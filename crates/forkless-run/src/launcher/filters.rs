@@ -1,0 +1,224 @@
+//! The seccomp filters that the program will start under: a container's, or those that systemd
+//! makes of `SystemCallFilter=`. The library works under them, so they must not kill for its calls.
+//! systemd's do by default for calls that they do not name.
+//!
+//! Nobody may read a filter without CAP_SYS_ADMIN. So a child tries the calls, with arguments that
+//! the kernel refuses. A filter that decides by arguments may still kill for others.
+#![expect(unsafe_code, reason = "a child that makes system calls")]
+
+use std::ptr::null_mut;
+
+use linux_raw_sys::general as k;
+
+/// A system call's name and number.
+type Call = (&'static str, u32);
+
+macro_rules! calls {
+    ($name:ident = [$($call:literal $nr:ident)*]; $(x86-64: $($old:literal $old_nr:ident)*;)?) => {
+        const $name: &[Call] = &[
+            $(($call, k::$nr),)*
+            $($(#[cfg(target_arch = "x86_64")] ($old, k::$old_nr),)*)?
+        ];
+    };
+}
+
+// All that the library makes, but those that end a process. A test of `forkless run` compares
+// these lists with the built file and with docs/guide/operate.md.
+calls! { FORKS_AND_HUGE_PAGES = [
+    "clock_gettime" __NR_clock_gettime "clone" __NR_clone "close" __NR_close
+    "close_range" __NR_close_range "fcntl" __NR_fcntl "fstat" __NR_fstat "fstatfs" __NR_fstatfs
+    "futex" __NR_futex "getdents64" __NR_getdents64 "getpgid" __NR_getpgid "getpid" __NR_getpid
+    "getppid" __NR_getppid "getresgid" __NR_getresgid "getresuid" __NR_getresuid
+    "getrusage" __NR_getrusage "gettid" __NR_gettid "ioctl" __NR_ioctl "kcmp" __NR_kcmp
+    "kill" __NR_kill "madvise" __NR_madvise "mincore" __NR_mincore "mmap" __NR_mmap
+    "mprotect" __NR_mprotect "mremap" __NR_mremap "munmap" __NR_munmap "nanosleep" __NR_nanosleep
+    "newfstatat" __NR_newfstatat "openat" __NR_openat "openat2" __NR_openat2 "ppoll" __NR_ppoll
+    "prctl" __NR_prctl "pread64" __NR_pread64 "prlimit64" __NR_prlimit64
+    "process_vm_readv" __NR_process_vm_readv "read" __NR_read "readlinkat" __NR_readlinkat
+    "rt_sigaction" __NR_rt_sigaction "rt_sigpending" __NR_rt_sigpending
+    "rt_sigprocmask" __NR_rt_sigprocmask "rt_sigqueueinfo" __NR_rt_sigqueueinfo
+    "rt_sigtimedwait" __NR_rt_sigtimedwait "sched_yield" __NR_sched_yield "setpgid" __NR_setpgid
+    "sigaltstack" __NR_sigaltstack "tgkill" __NR_tgkill "timer_create" __NR_timer_create
+    "timer_gettime" __NR_timer_gettime "timer_settime" __NR_timer_settime
+    "unlinkat" __NR_unlinkat "unshare" __NR_unshare "wait4" __NR_wait4 "waitid" __NR_waitid
+    "write" __NR_write
+]; x86-64: "readlink" __NR_readlink "stat" __NR_stat; }
+
+// And these where lines run without a shell.
+calls! { LINES = [
+    "capget" __NR_capget "chdir" __NR_chdir "clone3" __NR_clone3 "dup3" __NR_dup3
+    "execve" __NR_execve "faccessat" __NR_faccessat "getcwd" __NR_getcwd "lseek" __NR_lseek
+    "pipe2" __NR_pipe2 "setfsgid" __NR_setfsgid "setfsuid" __NR_setfsuid "statx" __NR_statx
+]; }
+
+/// The name and number of every system call that the preloaded library makes of its own accord, but
+/// of those that end a process or a signal handler. A filter over a program should let them pass,
+/// or refuse them with an error.
+pub fn library_calls() -> impl Iterator<Item = (&'static str, u32)> {
+    FORKS_AND_HUGE_PAGES.iter().chain(LINES).copied()
+}
+
+/// What the filters in force do to the library's calls.
+#[derive(Debug, Default)]
+pub(super) struct Filters {
+    /// How many there are, as the library counts them. 0 also where one kills: the library then
+    /// takes every filter for the program's own, and makes no call that libc would not.
+    pub(super) trusted: Option<u32>,
+    /// The calls that a filter kills for.
+    pub(super) kill_for: Vec<&'static str>,
+    /// Whether a filter kills for a call that only lines need.
+    pub(super) kill_for_lines: bool,
+}
+
+impl Filters {
+    /// Finds out. Where there is no filter, nothing is tried.
+    pub(super) fn look(lines: bool) -> Filters {
+        let count = super::environment::filters_in_force();
+        if count.unwrap_or(0) == 0 {
+            return Filters { trusted: count, ..Filters::default() };
+        }
+        // What cannot be tried may kill.
+        let Some(mut kill_for) = killers(FORKS_AND_HUGE_PAGES) else {
+            return Filters { trusted: Some(0), ..Filters::default() };
+        };
+        let trusted = if kill_for.is_empty() { count } else { Some(0) };
+        let mut kill_for_lines = false;
+        if lines && kill_for.is_empty() {
+            kill_for = killers(LINES).unwrap_or_default();
+            kill_for_lines = !kill_for.is_empty();
+        }
+        Filters { trusted, kill_for, kill_for_lines }
+    }
+}
+
+/// Those of the calls that a child does not survive. `None`: it could not be found out.
+fn killers(calls: &[Call]) -> Option<Vec<&'static str>> {
+    let shared = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory.
+    let page = unsafe { libc::mmap(null_mut(), size_of::<usize>(), shared, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    let at = page.cast::<usize>();
+    let mut found = Vec::new();
+    let mut from = 0;
+    let result = loop {
+        if from >= calls.len() {
+            break Some(found);
+        }
+        // SAFETY: the child calls only functions that are safe after fork.
+        match unsafe { libc::fork() } {
+            -1 => break None,
+            // SAFETY: the page is mapped, and this is the child.
+            0 => unsafe { make_all(calls, from, at) },
+            child => {
+                let mut status = 0;
+                // SAFETY: a child of this process's, and a status of its own.
+                while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1 {
+                    if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+                        status = -1;
+                        break;
+                    }
+                }
+                if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+                    break Some(found);
+                }
+                if !libc::WIFSIGNALED(status) || libc::WTERMSIG(status) != libc::SIGSYS {
+                    break None;
+                }
+                // SAFETY: the page is mapped, and the child that wrote it has ended.
+                let killed = unsafe { at.read_volatile() };
+                let Some((name, _)) = calls.get(killed) else { break None };
+                found.push(*name);
+                from = killed + 1;
+            }
+        }
+    };
+    // SAFETY: this function's own mapping, which nothing uses any more.
+    unsafe { libc::munmap(page, size_of::<usize>()) };
+    result
+}
+
+/// In a child: makes the calls from one on. `at` says which is being made.
+///
+/// # Safety
+/// `at` points to shared memory. The caller is a child that nobody needs any more.
+unsafe fn make_all(calls: &[Call], from: usize, at: *mut usize) -> ! {
+    // SAFETY: a killed child must leave no core file. `prctl` with these arguments touches nothing
+    // else.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    for (index, &(_, nr)) in calls.iter().enumerate().skip(from) {
+        // -1 is no address, no descriptor, no process and no valid set of flags. As a process it
+        // means all of them to kill(2), which refuses the signal first.
+        let process = if nr == k::__NR_kill { i64::from(i32::MAX) } else { -1 };
+        // SAFETY: the caller's contract.
+        unsafe { at.write_volatile(index) };
+        // SAFETY: with these arguments no call does anything but to this child.
+        unsafe { libc::syscall(nr.into(), process, -1i64, -1i64, -1i64, -1i64, -1i64) };
+    }
+    // SAFETY: ends the child.
+    unsafe { libc::_exit(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a child of its own, under a filter that kills for some calls.
+    fn under_a_filter(killing: &[u32], ends: impl Fn() -> bool) -> bool {
+        let statement =
+            |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+        let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+        for (index, nr) in killing.iter().enumerate() {
+            let to_kill = (killing.len() - index) as u8;
+            program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *nr, to_kill, 0));
+        }
+        program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0));
+        program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS, 0, 0));
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: the child installs the filter, looks and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no pointer.
+            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            let mode = libc::SECCOMP_MODE_FILTER;
+            // SAFETY: the filter and its program are alive.
+            let made = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) };
+            let status = if made == 0 && ends() { 0 } else { 1 };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: a status of its own.
+        unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
+    }
+
+    #[test]
+    fn a_filter_that_allows_all_is_trusted() {
+        assert!(under_a_filter(&[], || {
+            let seen = Filters::look(true);
+            seen.trusted.is_some_and(|n| n > 0) && seen.kill_for.is_empty() && !seen.kill_for_lines
+        }));
+    }
+
+    #[test]
+    fn a_filter_that_kills_for_calls_of_forks_is_not_trusted_and_they_are_named() {
+        assert!(under_a_filter(&[k::__NR_mincore, k::__NR_process_vm_readv], || {
+            let seen = Filters::look(true);
+            seen.trusted == Some(0) && seen.kill_for == ["mincore", "process_vm_readv"]
+        }));
+    }
+
+    #[test]
+    fn a_filter_that_kills_for_calls_of_lines_is_trusted_with_forks() {
+        let killing = [k::__NR_setfsuid, k::__NR_setfsgid];
+        assert!(under_a_filter(&killing, || {
+            let seen = Filters::look(true);
+            seen.trusted.is_some_and(|n| n > 0)
+                && seen.kill_for_lines
+                && seen.kill_for == ["setfsgid", "setfsuid"]
+        }));
+        assert!(under_a_filter(&killing, || Filters::look(false).kill_for.is_empty()));
+    }
+}
