@@ -1,7 +1,8 @@
 #!/bin/bash
 # The recipes of docs/guide/deploy.md for systemd, Compose and Kubernetes, each taken from the page
 # and given to its tool's own reader, strictly: an unknown key fails. Their values then start a
-# program, which must speculate. tests/preload/docker.sh does the same for the Dockerfiles.
+# program, which must speculate. tests/preload/docker.sh does the same for the Dockerfiles,
+# tests/units.sh for the units of other pages.
 #
 #   tests/preload/recipes.sh [--library FILE]
 #
