@@ -272,6 +272,52 @@ def test_a_timeout_ends_the_program_and_the_wait() -> None:
         subprocess.run("sleep 600", shell=True, stdout=subprocess.PIPE, timeout=0.05)
 
 
+def test_a_caller_that_ignores_or_blocks_sigchld_sees_what_the_shell_shows() -> None:
+    """Regression: the program had SIGCHLD ignored, as none that dash starts, and so lost the ends
+    of its own children; and nobody told of a death."""
+    python(
+        "-c",
+        """if True:
+        import os, signal, sys
+        import subprocess as standard
+        import forkless
+        from forkless import subprocess
+        def seen(module, system, popen, line):
+            with module.Popen(line, shell=True, stdout=-1, stderr=-1) as process:
+                said = process.stdout.read(), process.stderr.read()
+            with popen(line) as stream:
+                said += stream.read(),
+            done = module.run(line + " >&2", shell=True, capture_output=True)
+            read, write = os.pipe()
+            before = os.dup(2)
+            os.dup2(write, 2)
+            os.close(write)
+            system(line)
+            os.dup2(before, 2)
+            with open(read, "rb") as file:
+                return said + (done.stderr, file.read())
+        lines = [
+            "exec grep 'Sig[BI]' /proc/self/status",
+            "grep 'Sig[BI]' /proc/self/status",
+            "grep 'Sig[BI]' /proc/self/status | cat",
+            sys.argv[1],
+        ]
+        ours = subprocess, forkless.system, forkless.popen
+        for line in lines:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            assert seen(*ours, line) == seen(standard, os.system, os.popen, line)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+            assert seen(*ours, line) == seen(standard, os.system, os.popen, line)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        with subprocess.Popen(lines[0], shell=True, stdout=-1) as process:
+            assert process._line is not None
+        """,
+        KILLED % "SIGKILL",
+    )
+
+
 def test_many_lines_leave_no_descriptor() -> None:
     subprocess.call("sleep 0", shell=True)
     before = sorted(os.listdir("/proc/self/fd"))

@@ -202,3 +202,71 @@ fn ids_that_differ_are_given_up_as_by_the_shell() {
         assert_eq!(said(&direct), said(&by_shell), "real {real}, effective {effective}");
     }
 }
+
+/// Runs `sh -c LINE`, and then `forkless sh LINE` in its place, with this shell as `/bin/sh`. None
+/// if this process may not replace it.
+fn both_ways(shell: &str, before: &[&str], line: &str) -> Option<[(u32, Output); 2]> {
+    let bind = "mount --bind \"$0\" /bin/sh && exec \"$@\"";
+    let run = |way: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation=private", "sh", "-c", bind, shell]).args(before);
+        command.args(way).arg(line).env("LC_ALL", "C").stdin(Stdio::null());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (child.id(), child.wait_with_output().unwrap())
+    };
+    let may = Command::new("unshare").args(["--mount", "mount", "--bind", shell, "/bin/sh"]).output();
+    if !may.is_ok_and(|may| may.status.success()) {
+        println!("skipped: {shell} cannot be made /bin/sh here");
+        return None;
+    }
+    Some([run(&["/bin/sh", "-c"]), run(&[env!("CARGO_BIN_EXE_forkless"), "sh"])])
+}
+
+fn seen((_, output): &(u32, Output)) -> (Option<i32>, String, String) {
+    (output.status.code(), said(output), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// dash and busybox give their programs SIGCHLD at its default, bash gives it unblocked.
+/// Regression: a line's program had it ignored or blocked, and so lost the ends of its children.
+#[test]
+fn a_line_of_a_caller_that_ignores_or_blocks_sigchld_has_the_shells_signals() {
+    for shell in ["/bin/dash", "/bin/bash", "/bin/busybox"] {
+        for caller in ["--ignore-signal=CHLD", "--block-signal=CHLD"] {
+            for line in [
+                "/bin/grep 'Sig[BI]' /proc/self/status",
+                "exec /bin/grep 'Sig[BI]' /proc/self/status",
+                "/bin/grep 'Sig[BI]' /proc/self/status | /bin/cat",
+                "/bin/true && exec /bin/grep 'Sig[BI]' /proc/self/status",
+                // A status that the line acts by, and the words about a death.
+                "/bin/false || exit 3",
+                "/bin/sh -c 'kill -KILL $$'; exit",
+            ] {
+                let Some(ran) = both_ways(shell, &["env", caller], line) else { return };
+                assert_eq!(seen(&ran[1]), seen(&ran[0]), "{shell} {caller} {line}");
+            }
+        }
+    }
+}
+
+/// busybox executes a line's last program in its own place, with SIGQUIT ignored. Regression:
+/// `forkless sh` waited for it, so a signal to a container's pid 1 did not reach the program.
+#[test]
+fn a_program_takes_the_place_of_the_command_where_busybox_is_the_shell() {
+    let scratch = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sh-busybox");
+    std::fs::create_dir_all(&scratch).unwrap();
+    // It cannot be executed, so the shell runs it, and must not find SIGQUIT ignored.
+    let script = scratch.join("script");
+    std::fs::write(&script, "/bin/grep SigIgn /proc/self/status; :").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for line in ["/bin/readlink /proc/self", "/bin/true && /bin/readlink /proc/self"] {
+        let Some(ran) = both_ways("/bin/busybox", &[], line) else { return };
+        for (pid, output) in &ran {
+            assert_eq!(said(output).trim(), pid.to_string(), "{line} {output:?}");
+        }
+    }
+    for line in ["/bin/grep SigIgn /proc/self/status", script.to_str().unwrap()] {
+        let Some(ran) = both_ways("/bin/busybox", &[], line) else { return };
+        assert_eq!(seen(&ran[1]), seen(&ran[0]), "{line}");
+    }
+    std::fs::remove_dir_all(&scratch).unwrap();
+}

@@ -1,6 +1,8 @@
 //! Lines without a shell: no shell was started, and nothing else differs from a run with one.
 
 use forkless::{ShellLine, Stdio, shell};
+use forkless_sys::process::{P_PID, WEXITED, WNOWAIT};
+use forkless_sys::signal::Disposition;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -381,6 +383,47 @@ fn every_program_of_a_line_has_the_signals_a_shell_would_give_it() {
             direct.lines().nth(1).and_then(|l| u64::from_str_radix(l.rsplit('\t').next()?, 16).ok());
         assert_eq!(ignored.unwrap() & 1 << (SIGINT - 1), 0, "{text}: {direct}");
     }
+}
+
+/// Regression: the line's programs had SIGCHLD ignored, and nobody told of a death.
+#[test]
+fn a_caller_that_ignores_sigchld_sees_of_a_line_what_the_shell_shows() {
+    const NAME: &str = "a_caller_that_ignores_sigchld_sees_of_a_line_what_the_shell_shows";
+    const CHILDS: forkless::SigSet = forkless::SigSet::EMPTY.with(libc::SIGCHLD);
+    if forkless_sys::signal::disposition(libc::SIGCHLD) != Ok(Disposition::Ignore) {
+        // In a process of its own: the other tests need the statuses of their children.
+        let mut again = forkless::Command::new(std::env::current_exe().unwrap());
+        let out = again.args(["--exact", NAME]).ignore_signals(CHILDS).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+        return;
+    }
+    let run = |text: &str, always_shell| {
+        let mut line = shell(text);
+        line.always_shell(always_shell).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = line.spawn().unwrap();
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        // Before Linux 6.15 the status is lost.
+        let _ = child.wait();
+        (child.is_direct(), stdout, stderr)
+    };
+    let killed = ["sh -c 'kill -KILL $$'; exit", "sh -c 'kill -KILL $$' 2>&1"];
+    for text in MASKS.iter().chain(&killed) {
+        let (_, stdout, stderr) = run(text, false);
+        assert_eq!((false, stdout, stderr), run(text, true), "{text}");
+    }
+    let (is_direct, stdout, _) = run("exec grep 'Sig[BI]' /proc/self/status", false);
+    assert!(is_direct, "{stdout}");
+}
+
+/// Only the command `forkless sh` owns its process.
+#[test]
+fn a_line_in_the_place_of_a_process_leaves_the_programs_other_children() {
+    let mut other = std::process::Command::new("true").spawn().unwrap();
+    forkless_sys::process::waitid(P_PID, other.id() as i32, WEXITED | WNOWAIT).unwrap();
+    assert_eq!(shell("/bin/true; exit 3").exec().unwrap().code(), Some(3));
+    assert!(other.wait().unwrap().success());
 }
 
 #[test]

@@ -296,6 +296,20 @@ fn a_handler_for_children_is_told_of_the_shells_end() {
     alike(&["watched", DIES, "x"], [0, 1]);
 }
 
+/// Where SIGCHLD is ignored a wait finds no status. Regression: so nobody told of the death.
+#[test]
+fn a_death_is_told_where_sigchld_is_ignored() {
+    if !shell_waits() {
+        return;
+    }
+    let (_, _, errors) = alike(&["ignored", DIES], [0, 2]);
+    assert_eq!(errors.matches("Terminated").count(), 2, "{errors}");
+    let (_, out, _) = alike(&["ignored", "exec grep SigIgn /proc/self/status"], [2, 0]);
+    let ignored = out.lines().filter_map(|line| line.strip_prefix("SigIgn:\t"));
+    let ignored: Vec<_> = ignored.map(|hex| u64::from_str_radix(hex, 16).unwrap()).collect();
+    assert!(ignored.len() == 2 && ignored.iter().all(|set| set & 1 << 16 == 0), "{out}");
+}
+
 /// Regression: SIGINT and SIGQUIT stayed ignored, and the line's program was left as a child.
 #[test]
 fn a_thread_that_is_cancelled_in_system_leaves_nothing() {

@@ -11,7 +11,7 @@ use forkless_shell::{
     analyze,
 };
 use forkless_sys::process::{S_IFCHR, S_IFDIR, S_IFMT, S_IFREG};
-use forkless_sys::signal::{self, Disposition, SA_SIGINFO, SigSet};
+use forkless_sys::signal::{self, Disposition, SA_NOCLDWAIT, SA_SIGINFO, SIG_IGN, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::signals::{SIGCHLD, SIGINT, SIGKILL, SIGQUIT};
@@ -204,12 +204,17 @@ fn without_shell(
 /// changed: from its `siginfo_t`, and from its own waits for any child, which find a stream's.
 /// Beside other threads, which do not block the signal, it learns also that the child of `system`
 /// stops and goes on.
+///
+/// Where SIGCHLD is ignored, nobody but a shell learns how the program ended, and tells of it.
 fn may_see_the_end(terms: &Terms<'_>) -> bool {
     let sent = if terms.is_stream { signal::SENT } else { signal::SENT.without(SIGINT).without(SIGQUIT) };
     if terms.mask.and(sent.with(SIGCHLD)) != SigSet::EMPTY || signal::any_handled(sent) {
         return true;
     }
     signal::action(SIGCHLD).is_ok_and(|chld| {
+        if chld.handler == SIG_IGN || chld.flags & SA_NOCLDWAIT != 0 {
+            return true;
+        }
         matches!(chld.disposition(), Disposition::Handler(_))
             && (terms.is_stream || chld.flags & SA_SIGINFO != 0 || process::thread_count() != Some(1))
     })

@@ -17,7 +17,7 @@ use forkless_shell::{
     CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellKind, ShellTraits,
     Span, analyze,
 };
-use forkless_sys::signal::{self, SigSet};
+use forkless_sys::signal::{self, Disposition, SA_NOCLDWAIT, SigSet};
 use forkless_sys::{ids, process};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -64,8 +64,6 @@ pub(super) struct Stage {
     /// Where the program's pipeline begins in the line.
     rest: usize,
     replaces_shell: bool,
-    /// The program starts with SIGQUIT ignored, and a shell in its place would not.
-    ignores_sigquit: bool,
 }
 
 /// The stages of a pipeline, and the parent's copies of the files that they are connected to.
@@ -88,7 +86,8 @@ pub(super) fn with_walk<T>(
     // Room for a line of nothing but `a;`. A script that does not fit is left to the shell.
     let mut buf = vec![0; (1024 + 24 * how.line.len()).min(1 << 20)];
     let Ok(script) = analyze(&how.line, &environment, &traits, &mut buf) else { return whole() };
-    if !script.single().is_some_and(|command| command.replaces_shell()) && outlives_its_group(how) {
+    let is_replaced = script.single().is_some_and(|command| command.replaces_shell());
+    if !is_replaced && (outlives_its_group(how) || loses_statuses()) {
         return whole();
     }
     let Some(directory) = LineDirectory::new(how.dir.as_deref(), &environment) else { return whole() };
@@ -126,6 +125,13 @@ fn outlives_its_group(how: &ShellLine) -> bool {
     let sent = signal::SENT.without(libc::SIGINT).without(libc::SIGQUIT);
     how.signal_mask.or_else(|| signal::mask().ok()).is_none_or(|mask| mask.and(sent) != SigSet::EMPTY)
         || signal::any_handled(sent)
+}
+
+/// Whether the ends of this process's children are lost, so that only a shell, which handles
+/// SIGCHLD, can act by a program's status and tell of its death.
+fn loses_statuses() -> bool {
+    signal::action(libc::SIGCHLD)
+        .is_ok_and(|action| action.disposition() == Disposition::Ignore || action.flags & SA_NOCLDWAIT != 0)
 }
 
 impl<'s> Walk<'s> {
@@ -216,9 +222,7 @@ impl<'s> Walk<'s> {
             command.scripts_without_interpreter(false);
             command.spec.env.set_exact(self.environment_of(&stage, &program)?);
             self.finish(&mut command, &connections, index, pipeline.stage_count());
-            if self.mask_is_emptied(pipeline) {
-                command.signal_mask(SigSet::EMPTY);
-            }
+            self.set_signals(&mut command, pipeline);
             if self.traits.ignores_sigquit(&stage) {
                 command.ignore_signals(SigSet::EMPTY.with(libc::SIGQUIT));
             }
@@ -229,10 +233,25 @@ impl<'s> Walk<'s> {
                 span: stage.span(),
                 rest: pipeline.span().start,
                 replaces_shell: stage.replaces_shell(),
-                ignores_sigquit: self.traits.ignores_sigquit(&stage),
             });
         }
         Some(ReadyPipeline { stages, files })
+    }
+
+    /// Sets the signals as the shell leaves them to its programs. dash and busybox handle SIGCHLD,
+    /// so that none starts with that ignored. bash hands it on ignored, but unblocks it. Beside
+    /// busybox's SIGQUIT no shell changes another signal: each from 1 to 64 was tried, ignored and
+    /// blocked.
+    fn set_signals(&self, command: &mut Command, pipeline: &Pipeline<'_>) {
+        let blocked = self.how.signal_mask.or_else(|| signal::mask().ok()).unwrap_or_default();
+        if self.mask_is_emptied(pipeline) {
+            command.signal_mask(SigSet::EMPTY);
+        } else if self.traits.kind() == ShellKind::Bash && blocked.has(libc::SIGCHLD) {
+            command.signal_mask(blocked.without(libc::SIGCHLD));
+        }
+        if self.traits.kind() != ShellKind::Bash {
+            command.default_signals(SigSet::EMPTY.with(libc::SIGCHLD));
+        }
     }
 
     /// Sets descriptors, directory and process group of a process of the line.
@@ -361,16 +380,28 @@ impl<'s> Walk<'s> {
     /// shell that could not take its place, or `None` if nothing was tried.
     pub(super) fn execute_lone(&self, prepared: &mut ReadyPipeline) -> Option<SpawnError> {
         let [stage] = prepared.stages.as_mut_slice() else { return None };
-        if !stage.replaces_shell || stage.ignores_sigquit {
+        if !stage.replaces_shell {
             return None;
         }
         let kept = KeptDescriptors::of(&stage.connections)?;
+        let signals = [libc::SIGCHLD, libc::SIGQUIT].map(|signal| (signal, signal::disposition(signal)));
         let error = stage.command.exec();
         if !is_for_the_shell(&error) {
             return Some(error);
         }
         kept.restore();
-        Some(self.stage_by_shell(stage, None).exec())
+        let mut shell = self.stage_by_shell(stage, None);
+        // The failed exec may have set these two for the program.
+        for (signal, before) in signals {
+            let is_ignored = before == Ok(Disposition::Ignore) && !self.how.default_signals.has(signal);
+            let signal = SigSet::EMPTY.with(signal);
+            if is_ignored {
+                shell.ignore_signals(signal)
+            } else {
+                shell.default_signals(signal)
+            };
+        }
+        Some(shell.exec())
     }
 
     /// The shell in the place of a program that could not be executed after all. It says why, or
