@@ -270,3 +270,21 @@ fn a_program_takes_the_place_of_the_command_where_busybox_is_the_shell() {
     }
     std::fs::remove_dir_all(&scratch).unwrap();
 }
+
+/// A waiting shell reaps every child, such as the orphans of a container's pid 1. Regression: those
+/// stayed zombies.
+#[test]
+fn children_from_before_are_reaped_while_a_line_runs() {
+    // The kernel finds an older child first, so its end is taken before that of the line's program.
+    let until_it_has_ended = "/bin/sh -c 'kill -9 $OLDER; while grep -q \"^State:.[^Z]\" /proc/$OLDER/status 2>/dev/null; do :; done'";
+    let is_gone = "/bin/sh -c 'test ! -e /proc/$OLDER'; exit";
+    for between in [";", "| cat;"] {
+        let line = format!("{until_it_has_ended} {between} {is_gone}");
+        for way in [&["/bin/sh", "-c"], &[env!("CARGO_BIN_EXE_forkless"), "sh"]] {
+            let mut command = Command::new("sh");
+            command.args(["-c", "sleep 60 & export OLDER=$!; exec \"$@\"", "sh"]).args(way).arg(&line);
+            let output = command.stdin(Stdio::null()).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{way:?} {line} {output:?}");
+        }
+    }
+}

@@ -37,6 +37,7 @@ pub fn shell<S: AsRef<OsStr>>(line: S) -> ShellLine {
         closed: Vec::new(),
         timeout: None,
         always_shell: false,
+        reaps_all: false,
     }
 }
 
@@ -66,6 +67,7 @@ pub struct ShellLine {
     pub(super) closed: Vec<RawFd>,
     pub(super) timeout: Option<Duration>,
     pub(super) always_shell: bool,
+    pub(super) reaps_all: bool,
 }
 
 impl ShellLine {
@@ -309,6 +311,22 @@ impl ShellLine {
     /// ```
     pub fn always_shell(&mut self, yes: bool) -> &mut ShellLine {
         self.always_shell = yes;
+        self
+    }
+
+    /// Whether [`exec`](ShellLine::exec), where it waits, takes the end of every child of this
+    /// process, as a shell in its place would: also of children from before, and of orphans that
+    /// are given to it as pid 1 or as a subreaper. It is for a process that has no other use for
+    /// its children.
+    ///
+    /// ```
+    /// let mut line = forkless::shell("sleep 0");
+    /// assert!(line.reap_all(true).exec()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
+    #[doc(hidden)]
+    pub fn reap_all(&mut self, yes: bool) -> &mut ShellLine {
+        self.reaps_all = yes;
         self
     }
 

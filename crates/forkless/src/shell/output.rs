@@ -3,6 +3,7 @@
 use super::child::ShellChild;
 use super::line::ShellLine;
 use super::run::{self, needs_supervision};
+use super::wait::Ends;
 use super::wiring::Base;
 use crate::child::grow;
 use crate::error::{SpawnError, Step, WaitError};
@@ -65,7 +66,7 @@ fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
                 };
                 thread.spawn_scoped(scope, read).map_err(failed)?
             };
-            let status = run::to_the_end(how, &base, run::Ends::Awaited(deadline));
+            let status = run::to_the_end(how, &base, Ends::Awaited(deadline));
             // The copies of the write ends close with `base`, so that the reader sees the end.
             drop(base);
             match reader.join() {

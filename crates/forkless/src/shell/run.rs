@@ -3,7 +3,7 @@
 use super::child::ShellChild;
 use super::ending::LineEnd;
 use super::line::ShellLine;
-use super::wait::{wait_for_all, wait_or_kill, with_limit};
+use super::wait::{Ends, wait_for_all, wait_or_kill, with_limit};
 use super::walk::{Due, Walk, shell_command, with_walk};
 use super::wiring::{Base, Connection};
 use crate::child::{ChildParts, run_to_end, spawn};
@@ -14,7 +14,6 @@ use crate::spec::stdio::Kind;
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::time::Instant;
 
 impl ShellLine {
     /// Runs the line and waits for it.
@@ -60,7 +59,7 @@ impl ShellLine {
             return self.status();
         }
         let base = Base::open(self, [&Kind::Inherit; 3])?.without_our_ends();
-        to_the_end(self, &base, Ends::InPlace)
+        to_the_end(self, &base, Ends::InPlace { reaps_all: self.reaps_all })
     }
 
     /// Starts the line and returns.
@@ -133,35 +132,18 @@ fn start_alone(mut walk: Walk<'_>, base: &Base, read: &[RawFd]) -> Option<(Child
     Some((child.into_parts(), end))
 }
 
-/// How the processes of a line end.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Ends {
-    /// All are children, which are awaited until then.
-    Awaited(Option<Instant>),
-    /// The last is this process, where the shell would not wait for it.
-    InPlace,
-}
-
 impl Ends {
-    fn deadline(self) -> Option<Instant> {
-        match self {
-            Ends::Awaited(deadline) => deadline,
-            Ends::InPlace => None,
-        }
-    }
-
     /// The line's status from a shell.
     fn of_shell(self, mut shell: Command) -> Result<ExitStatus, SpawnError> {
         match self {
-            Ends::Awaited(deadline) => await_shell(shell, deadline),
-            Ends::InPlace => Err(shell.exec()),
+            Ends::Awaited(_) => await_shell(shell, self),
+            Ends::InPlace { .. } => Err(shell.exec()),
         }
     }
 }
 
 /// Runs all of a line in the calling thread.
 pub(super) fn to_the_end(how: &ShellLine, base: &Base, ends: Ends) -> Result<ExitStatus, SpawnError> {
-    let deadline = ends.deadline();
     with_walk(
         how,
         |mut walk| {
@@ -175,7 +157,7 @@ pub(super) fn to_the_end(how: &ShellLine, base: &Base, ends: Ends) -> Result<Exi
                         let Some(mut prepared) = walk.prepare(&pipeline, base) else {
                             return ends.of_shell(walk.shell(pipeline.span(), base));
                         };
-                        if let Ends::InPlace = ends {
+                        if let Ends::InPlace { .. } = ends {
                             if let Some(error) = walk.execute_lone(&mut prepared) {
                                 return Err(error);
                             }
@@ -186,11 +168,11 @@ pub(super) fn to_the_end(how: &ShellLine, base: &Base, ends: Ends) -> Result<Exi
                             ending.keep_stderr();
                         }
                         let status = if prepared.stages.len() == 1 {
-                            walk.run_lone(&mut prepared, &mut ending, deadline)?
+                            walk.run_lone(&mut prepared, &mut ending, ends)?
                         } else {
                             let mut children = walk.start_stages(&mut prepared)?;
                             drop(prepared.files);
-                            wait_for_all(&mut children, &mut ending, deadline)?
+                            wait_for_all(&mut children, &mut ending, ends)?
                         };
                         // A signal here ends the shell, too: otherwise it has become 128 + n.
                         if ending.replaces_shell || status.signal().is_some() {
@@ -252,9 +234,9 @@ pub(super) fn needs_supervision(how: &ShellLine) -> bool {
     supervised.unwrap_or(false)
 }
 
-fn await_shell(command: Command, deadline: Option<Instant>) -> Result<ExitStatus, SpawnError> {
+fn await_shell(command: Command, ends: Ends) -> Result<ExitStatus, SpawnError> {
     run_to_end(
-        |wait_for| spawn(&command.spec, with_limit(wait_for, deadline), Defaults::Inherit),
-        |child| wait_or_kill(std::slice::from_mut(child), deadline, |_| {}),
+        |wait_for| spawn(&command.spec, with_limit(wait_for, ends), Defaults::Inherit),
+        |child| wait_or_kill(std::slice::from_mut(child), ends, |_| {}),
     )
 }

@@ -4,7 +4,7 @@ use super::ending::{Ending, Signals};
 use super::line::ShellLine;
 use super::line_directory::LineDirectory;
 use super::traits::shell_traits;
-use super::wait::{wait_for_all, with_limit};
+use super::wait::{Ends, wait_for_all, with_limit};
 use super::wiring::{self, Base, Connection, Connections, KeptDescriptors};
 use crate::child::{Child, run_to_end, spawn};
 use crate::command::Command;
@@ -25,7 +25,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::Instant;
 
 /// The next thing that a script needs.
 pub(super) enum Due<'s> {
@@ -360,17 +359,17 @@ impl<'s> Walk<'s> {
         &self,
         prepared: &mut ReadyPipeline,
         ending: &mut Ending,
-        deadline: Option<Instant>,
+        ends: Ends,
     ) -> Result<ExitStatus, SpawnError> {
         let Some(stage) = prepared.stages.first_mut() else { return Ok(ExitStatus::default()) };
         let attempt = run_to_end(
-            |wait_for| spawn(&stage.command.spec, with_limit(wait_for, deadline), Defaults::Inherit),
-            |child| wait_for_all(std::slice::from_mut(child), ending, deadline),
+            |wait_for| spawn(&stage.command.spec, with_limit(wait_for, ends), Defaults::Inherit),
+            |child| wait_for_all(std::slice::from_mut(child), ending, ends),
         );
         match attempt {
             Err(error) if is_for_the_shell(&error) => {
                 let mut child = self.stage_by_shell(stage, None).spawn()?;
-                wait_for_all(std::slice::from_mut(&mut child), ending, deadline)
+                wait_for_all(std::slice::from_mut(&mut child), ending, ends)
             }
             other => other,
         }

@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         .inherit_descriptors(true)
         .inherit_signals(true)
         .always_shell(args.always_shell)
+        .reap_all(true)
         .exec()?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)))
