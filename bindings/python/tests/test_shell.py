@@ -318,6 +318,43 @@ def test_a_caller_that_ignores_or_blocks_sigchld_sees_what_the_shell_shows() -> 
     )
 
 
+@pytest.mark.parametrize("left", [0, 1, 2, 3])
+def test_a_death_is_told_though_no_descriptor_is_left(left: int) -> None:
+    """Regression: the shell's words need a descriptor here, and were lost without one."""
+    code = """if True:
+        import os, resource, sys
+        import subprocess as standard
+        import forkless
+        from forkless import subprocess
+        forkless.system("exec sleep 0")
+        way, left, line = sys.argv[1:]
+        system = forkless.system if way == "ours" else os.system
+        call = (subprocess if way == "ours" else standard).call
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        taken = []
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            pass
+        for number in taken[: int(left)]:
+            os.close(number)
+        for start in (system, lambda line: call(line, shell=True)):
+            try:
+                print(start(line), flush=True)
+            except OSError as error:
+                print(error, flush=True)
+        """
+
+    def said(way: str, left: int) -> tuple:
+        words = [sys.executable, "-c", code, way, str(left), "sh -c 'kill -KILL $$'; exit"]
+        done = standard.run(words, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    # A standard start may need some for a pipe of its own.
+    assert said("ours", left) == said("standard", 20)
+
+
 def test_many_lines_leave_no_descriptor() -> None:
     subprocess.call("sleep 0", shell=True)
     before = sorted(os.listdir("/proc/self/fd"))

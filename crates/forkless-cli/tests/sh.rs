@@ -288,3 +288,17 @@ fn children_from_before_are_reaped_while_a_line_runs() {
         }
     }
 }
+
+/// Regression: the shell's words need a descriptor in `forkless sh`, and were lost without one.
+#[test]
+fn a_death_is_told_though_no_descriptor_is_left() {
+    for limit in ["4", "5"] {
+        let run = |way: &[&str]| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]).args(way);
+            let output = command.arg("/bin/sh -c 'kill -KILL $$'; exit").output().unwrap();
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        assert_eq!(run(&[env!("CARGO_BIN_EXE_forkless"), "sh"]), run(&["sh", "-c"]), "{limit}");
+    }
+}

@@ -9,8 +9,8 @@ use crate::kernel::namespace::children_stay;
 use crate::spec::stdio::{Kind, Stdio};
 use crate::spec::strings::Strings;
 use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
-use forkless_sys::fd;
 use forkless_sys::signal::{SIGKILL, SigSet};
+use forkless_sys::{Errno, fd};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -53,8 +53,9 @@ impl Ending {
     }
 
     /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the
-    /// start, or may become another file.
-    pub(super) fn keep_stderr(&mut self) {
+    /// start, or may become another file. False if there is no room for one.
+    #[must_use]
+    pub(super) fn keep_stderr(&mut self) -> bool {
         let number = match self.stderr {
             _ if !self.may_complain() => None,
             // A shell does not get a close-on-exec descriptor, as this process's end of the line's
@@ -63,8 +64,14 @@ impl Ending {
             Connection::Raw(number) => Some(number),
             Connection::Closed => None,
         };
-        self.kept = number.and_then(|number| fd::dup_cloexec(number, 3).ok()).map(owned);
+        self.kept = match number.map(|number| fd::dup_cloexec(number, 3)) {
+            Some(Ok(copy)) => Some(owned(copy)),
+            // Closed already: the shell could say nothing either.
+            None | Some(Err(Errno::EBADF)) => None,
+            Some(Err(_)) => return false,
+        };
         self.stderr = self.kept.as_ref().map_or(Connection::Closed, |kept| Connection::Raw(kept.as_raw_fd()));
+        true
     }
 
     /// Reports a killed program in the shell's words.
@@ -116,8 +123,9 @@ impl Ending {
         // The message ends in a newline, and has nothing that is special in a format.
         shell.arg0("sh").arg("-c").arg(format!("printf '{message}'"));
         shell.spec.env.set_exact(Strings::default());
-        // If the shell cannot write the message, its own complaint goes nowhere.
-        shell.stdin(Stdio::null()).stdout(Stdio(Kind::Raw(number))).stderr(Stdio::closed());
+        // If the shell cannot write the message, its own complaint goes nowhere. It reads nothing,
+        // and there may be no descriptor left for /dev/null.
+        shell.stdin(Stdio::closed()).stdout(Stdio(Kind::Raw(number))).stderr(Stdio::closed());
         shell.inherit_signals(self.signals.inherited);
         shell.default_signals(self.signals.default);
         // dash's mask is empty once it has started a program.
@@ -153,13 +161,14 @@ pub struct LineEnd {
 
 impl LineEnd {
     /// `words_go_to`: behind the output of this number the caller writes the shell's words itself.
-    pub(super) fn new(mut ending: Ending, words_go_to: Option<RawFd>) -> LineEnd {
+    /// `None` if there is no room for the descriptor that the words need.
+    pub(super) fn new(mut ending: Ending, words_go_to: Option<RawFd>) -> Option<LineEnd> {
         if words_go_to.is_some() {
             ending.stderr = Connection::Closed;
-        } else {
-            ending.keep_stderr();
+        } else if !ending.keep_stderr() {
+            return None;
         }
-        LineEnd { ending, words_go_to }
+        Some(LineEnd { ending, words_go_to })
     }
 
     /// The descriptor that [`message`](LineEnd::message) is for: one of the numbers given to

@@ -127,7 +127,7 @@ fn start_alone(mut walk: Walk<'_>, base: &Base, read: &[RawFd]) -> Option<(Child
     } else {
         None
     };
-    let end = LineEnd::new(ending, words_go_to);
+    let end = LineEnd::new(ending, words_go_to)?;
     let child = walk.start_alone(&mut prepared)?;
     Some((child.into_parts(), end))
 }
@@ -164,8 +164,9 @@ pub(super) fn to_the_end(how: &ShellLine, base: &Base, ends: Ends) -> Result<Exi
                         }
                         let mut ending = walk.ending(&prepared, base);
                         // Another thread may close this process's standard error meanwhile.
-                        if ending.stderr == Connection::Inherit {
-                            ending.keep_stderr();
+                        if ending.stderr == Connection::Inherit && !ending.keep_stderr() {
+                            drop(prepared);
+                            return ends.of_shell(walk.shell(pipeline.span(), base));
                         }
                         let status = if prepared.stages.len() == 1 {
                             walk.run_lone(&mut prepared, &mut ending, ends)?
@@ -207,8 +208,11 @@ pub(super) fn start(how: &ShellLine, base: Base, waits_first: bool) -> Result<Sh
             if !waits_first && ending.may_complain() && base.is_pipe_of_ours(ending.stderr) {
                 return by_shell();
             }
+            if !ending.keep_stderr() {
+                drop(prepared);
+                return by_shell();
+            }
             let children = walk.start_stages(&mut prepared)?;
-            ending.keep_stderr();
             Ok(ShellChild::of_programs(children, ending))
         },
         || Ok(ShellChild::of_shell(shell_command(how, &base).spawn()?)),
