@@ -614,6 +614,22 @@ def test_both_outputs_are_read_whole(no_fork, options):
     assert child.communicate() == (out, err)
 
 
+@pytest.mark.parametrize("closed", [["stdout"], ["stderr"], ["stdout", "stderr"]], ids=str)
+@pytest.mark.parametrize("text", [False, True])
+def test_communicate_leaves_out_a_pipe_that_was_closed(closed, text):
+    """Regression: ValueError, as of a read from the closed file."""
+
+    def talk(module):
+        # What it writes into the other comes as it would.
+        line = {"stdout": "echo err >&2; ", "stderr": "echo out; "}.get("".join(closed), "")
+        child = module.Popen(["sh", "-c", line + "exit 3"], stdout=-1, stderr=-1, text=text)
+        for name in closed:
+            getattr(child, name).close()
+        return child.communicate(), child.returncode
+
+    assert talk(subprocess) == talk(standard)
+
+
 def test_an_interrupted_communicate_loses_nothing(no_fork):
     class Stop(Exception):
         pass

@@ -747,6 +747,9 @@ def _methods(popen):
             or self.stdin is not None
             or type(out) not in _FILES
             or type(err) not in _FILES
+            # The standard method leaves out a pipe that the program has closed.
+            or out.closed
+            or err.closed
         ):
             return standard_communicate_by_selector(self, input, endtime, orig_timeout)
         # The most usual case without a selector. What is read before an interruption is where the
