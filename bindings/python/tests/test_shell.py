@@ -272,6 +272,43 @@ def test_a_timeout_ends_the_program_and_the_wait() -> None:
         subprocess.run("sleep 600", shell=True, stdout=subprocess.PIPE, timeout=0.05)
 
 
+@pytest.mark.parametrize("installs", [False, True])
+def test_a_communicate_of_the_programs_own_reads_the_shells_words(installs: bool) -> None:
+    """Regression: run() put them behind the output of its own communicate alone."""
+    python(
+        "-c",
+        """if True:
+        import sys
+        import subprocess as standard
+        import forkless
+        line = sys.argv[1]
+        plain = standard.run(line, shell=True, capture_output=True)
+        if sys.argv[2] == "True":
+            forkless.install()
+            subprocess = standard
+        else:
+            from forkless import subprocess
+        class Own(subprocess.Popen):
+            def communicate(self, input=None, timeout=None):
+                out, err = self.stdout.read(), self.stderr.read()
+                self.wait()
+                return out, err
+        class Asking(subprocess.Popen):
+            def communicate(self, input=None, timeout=None):
+                answer.append(super().communicate(input, timeout))
+                return answer[-1]
+        first = subprocess.Popen
+        for subprocess.Popen in (Own, Asking, first):
+            answer = []
+            done = subprocess.run(line, shell=True, capture_output=True)
+            assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr), done
+            assert answer in ([], [(done.stdout, done.stderr)]), answer
+        """,
+        KILLED % "SIGKILL",
+        str(installs),
+    )
+
+
 def test_a_caller_that_ignores_or_blocks_sigchld_sees_what_the_shell_shows() -> None:
     """Regression: the program had SIGCHLD ignored, as none that dash starts, and so lost the ends
     of its own children; and nobody told of a death."""

@@ -128,6 +128,7 @@ def start(
     close_fds: bool,
     restore_signals: bool,
     owner: Optional[object] = None,
+    tells: bool = False,
 ) -> Optional[Line]:
     """Starts a line that takes one program and no shell. None for any other, and then nothing has
     been started: the caller starts the shell.
@@ -135,13 +136,13 @@ def start(
     `stdin`, `stdout` and `stderr` are this process's descriptors for the line, -1 for the one of
     the same number. `owner` is the Popen: it has a `stdout` and `stderr` where they are pipes of
     its own, and gets the attributes `pid` and `_child_created` before a signal handler
-    can run.
+    can run. `tells`: its `communicate` is this package's, which calls :func:`finish`.
 
     >>> start(b"echo *", env=None, cwd=None, stdin=-1, stdout=-1, stderr=-1, close_fds=True,
     ...       restore_signals=True) is None
     True
     """
-    reads = _readers.quiet and owner is not None
+    reads = _readers.quiet and owner is not None and tells
     # It is for the first line alone: what is started meanwhile has another reader.
     _readers.quiet = False
     # The analysis would have to know what `--` does to a line that looks like an option.
@@ -175,11 +176,12 @@ _readers = _Readers()
 
 class read_to_end:
     """While it is entered, the caller promises for the next `Popen` of this thread: it is only
-    talked to by `communicate`, whose result goes through :func:`finish`.
+    talked to by `communicate`.
 
     A shell writes its words about a killed program on its standard error. Where that is a pipe that
     Popen reads, this process cannot write them: it would have to keep the pipe open, and the reader
-    would not see its end. So such a line gets a shell, unless this promise is given.
+    would not see its end. So such a line gets a shell, unless this promise is given and the result
+    of `communicate` goes through :func:`finish`. A subclass may have a `communicate` of its own.
     """
 
     __slots__ = ()

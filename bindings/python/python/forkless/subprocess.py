@@ -566,6 +566,7 @@ def _methods(popen):
                 close_fds=bool(close_fds),
                 restore_signals=bool(restore_signals),
                 owner=self,
+                tells=type(self).communicate is communicate and "communicate" not in vars(self),
             )
             if line is not None:
                 self._line = line
