@@ -683,6 +683,46 @@ def test_a_script_runs_as_by_the_interpreter_itself(tmp_path: pathlib.Path) -> N
     assert ours == plain == (1, "", "said\n")
 
 
+@pytest.mark.parametrize(
+    "end", ["sys.exit('said')", "1 / 0", "atexit.register(print, 'late', file=sys.stderr)"]
+)
+def test_output_comes_before_the_words_about_the_end(end: str, tmp_path: pathlib.Path) -> None:
+    """Behind a file the interpreter flushes its output first, but not behind -c and -m."""
+    text = "import atexit, sys\nprint('begun')\n%s\n" % end
+    for name in ("script.py", "dir/__main__.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    import py_compile
+
+    py_compile.compile(str(tmp_path / "script.py"), cfile=str(tmp_path / "compiled.pyc"))
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    first = []
+    for arguments in (
+        ["script.py"],
+        ["compiled.pyc"],
+        ["-"],
+        ["dir"],
+        ["-m", "script"],
+        ["-c", text],
+    ):
+        outputs = []
+        for way in ([], ["-m", "forkless"]):
+            done = standard.run(
+                [sys.executable, *way, *arguments],
+                cwd=tmp_path,
+                input=text,
+                stdout=standard.PIPE,
+                stderr=standard.STDOUT,
+                env=environment,
+                text=True,
+            )
+            outputs.append(done.stdout)
+        assert outputs[0] == outputs[1], arguments
+        first.append(outputs[1].startswith("begun"))
+    assert first[:3] == [True, True, True]
+
+
 def test_a_script_may_be_a_pipe() -> None:
     done = standard.run(
         [sys.executable, "-m", "forkless", "/dev/stdin", "a"],

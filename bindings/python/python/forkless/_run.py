@@ -65,7 +65,7 @@ def main(arguments: List[str]) -> None:
             _set_first_path("")
             code = compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True)
             own = {"__file__": "<stdin>", "__cached__": None, "__loader__": BuiltinImporter}
-            _execute(code, own)
+            _execute_file(code, own)
         else:
             _run_script(chosen, arguments[1:], skips)
     except SystemExit:
@@ -200,6 +200,18 @@ def _execute(code: CodeType, own: Dict[str, Any]) -> None:
     exec(code, names)
 
 
+def _execute_file(code: CodeType, own: Dict[str, Any]) -> None:
+    """As `_execute`. Behind a file, but not behind -c or -m, the interpreter flushes both streams
+    before it tells of an error (`flush_io` of Python/pythonrun.c)."""
+    try:
+        _execute(code, own)
+    finally:
+        for stream in ("stderr", "stdout"):
+            # As there, whatever goes wrong is not told.
+            with contextlib.suppress(BaseException):
+                vars(sys)[stream].flush()
+
+
 def _set_first_path(entry: str) -> None:
     """Replaces the directory that `python -m` has put in front of the path, if it has one."""
     if not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
@@ -243,7 +255,7 @@ def _run_script(path: str, arguments: List[str], skips: bool) -> None:
         sys.stderr.write(text % (name, file, error.errno, error.strerror) + "\n")
         sys.exit(2)
     _set_first_path(os.path.dirname(os.path.realpath(path)))
-    _execute(code, {"__file__": file, "__cached__": None, "__loader__": _loader(file)})
+    _execute_file(code, {"__file__": file, "__cached__": None, "__loader__": _loader(file)})
 
 
 def _read(file: str, skips: bool) -> CodeType:
