@@ -366,6 +366,29 @@ def test_after_install_there_are_none(tmp_path):
     assert "0 forks took 0 ns" in said and "1 start without fork took" in said, said
 
 
+@pytest.mark.parametrize("installs", [False, True])
+def test_lines_without_a_shell_are_counted_once(installs, tmp_path):
+    text = """
+        import os, subprocess
+        import forkless
+
+        if %r:
+            forkless.install()
+        else:
+            from forkless import subprocess
+
+        def test_it():
+            system = os.system if %r else forkless.system
+            assert system("sleep 0") == 0
+            assert subprocess.call("exec sleep 0", shell=True) == 0
+            # This one takes a shell.
+            assert subprocess.call("sleep 0 && sleep 0", shell=True) == 0
+    """
+    code, said = _pytest(tmp_path, text % (installs, installs), "--forkless")
+    assert code == 0, said
+    assert "0 forks took 0 ns" in said and "3 starts without fork took" in said, said
+
+
 def test_what_a_watch_replaced_is_put_back():
     before = os.fork, os.posix_spawn, standard.__dict__.get("_fork_exec")
     watch = Watch()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from time import perf_counter_ns
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -46,6 +47,13 @@ class Record:
         self.memory = max(self.memory, memory)
 
 
+class _Inner(threading.local):
+    """Whether this thread is in a start that is timed: behind `forkless.install` one of the timed
+    functions calls another."""
+
+    is_other = False
+
+
 class Watch:
     """Times the functions that make processes, by functions in their place.
 
@@ -65,6 +73,7 @@ class Watch:
         self.others = Record()
         self.test = ""
         self._undo: List[Tuple[object, str, object, object]] = []
+        self._inner = _Inner()
 
     def begin(self) -> None:
         """Puts the functions in place."""
@@ -86,7 +95,9 @@ class Watch:
                 self._replace(module, "_fork_exec", timed)
         for name in ("posix_spawn", "posix_spawnp", "system"):
             self._replace(os, name, self._other(getattr(os, name)))
-        self._replace(_forkless, "spawn", self._other(_forkless.spawn))
+        # The last two start lines without a shell.
+        for name in ("spawn", "shell_system", "shell_start"):
+            self._replace(_forkless, name, self._other(getattr(_forkless, name)))
 
     def end(self) -> None:
         """Puts back what was there, except where somebody has replaced it since."""
@@ -134,11 +145,19 @@ class Watch:
     def _timed_other(
         self, function: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]
     ) -> Any:
-        begun = perf_counter_ns()
-        try:
+        if self._inner.is_other:
             return function(*args, **kwargs)
+        self._inner.is_other = True
+        begun = perf_counter_ns()
+        answer: Any = ()
+        try:
+            answer = function(*args, **kwargs)
+            return answer
         finally:
-            self.others.add(1, perf_counter_ns() - begun, 0)
+            self._inner.is_other = False
+            # None: the line was not started, and gets a shell by another of these functions.
+            started = 0 if answer is None else 1
+            self.others.add(started, perf_counter_ns() - begun, 0)
 
     def _record(self, how: str, ns: int, memory: int) -> None:
         self._add(Key(how, _caller(), self.test), 1, ns, memory)
