@@ -484,15 +484,23 @@ def test_the_audit_event_is_the_standard_one():
             module.call("/bin/true", close_fds=False)
             module.call("true", shell=True, close_fds=False)
             module.call([Path("/bin/true"), Path("x")], close_fds=False)
-            for refused in ({"env": {"": "x"}}, {"stdin": 10**9}):
+            true = {"args": "/bin/true", "close_fds": False}
+            for refused in (
+                {"env": {"": "x"}},
+                {"stdin": 10**9},
+                {"env": {"A": "\\0"}},
+                {"args": ["/bin/true", "\\0"]},
+                {"args": "true\\0", "shell": True},
+                {"args": "true\\0", "shell": True, "close_fds": True},
+            ):
                 try:
-                    module.call(["/bin/true"], close_fds=False, **refused)
+                    module.call(**dict(true, **refused))
                 except (OSError, ValueError):
                     pass
         half = len(seen) // 2
         assert seen[:half] == seen[half:], seen
         by_posix_spawn = [name for name, _ in seen[:half]].count("os.posix_spawn")
-        assert half - by_posix_spawn == 8 and by_posix_spawn >= 4 * standard._USE_POSIX_SPAWN, seen
+        assert half - by_posix_spawn == 12 and by_posix_spawn >= 4 * standard._USE_POSIX_SPAWN, seen
         """
     )
     assert standard.call([PYTHON, "-c", code]) == 0

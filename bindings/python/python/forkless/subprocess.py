@@ -258,11 +258,13 @@ def _posix_spawn_environment(executable, args, env):
     is_usual = False
     # Behind the clause, so that an error has no other for a context.
     with contextlib.suppress(Exception):
-        is_usual = encode(args[0]) != b"" and b"\0" not in encode(executable)
+        is_usual = encode(args[0]) != b""
+        is_usual = is_usual and not any(b"\0" in encode(text) for text in (executable, *args))
         for name, value in () if env is None else env.items():
             name = encode(name)
-            is_usual = is_usual and name != b"" and b"=" not in name
-            entries.append(name + b"=" + encode(value))
+            entry = name + b"=" + encode(value)
+            is_usual = is_usual and name != b"" and b"=" not in name and b"\0" not in entry
+            entries.append(entry)
         if is_usual:
             return entries
     # It reads the program, the arguments, the environment and then the file actions.
