@@ -249,6 +249,8 @@ def _pty_patches(module: ModuleType) -> List[_Patch]:
 
 
 def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
+    import shutil
+
     from .pty import start_process
 
     process = module.PtyProcess
@@ -265,7 +267,9 @@ def _ptyprocess_patches(module: ModuleType) -> List[_Patch]:
         pass_fds: Iterable[int] = (),
     ) -> Any:
         pass_fds = tuple(pass_fds)
-        if preexec_fn is not None or not isinstance(argv, (list, tuple)):
+        is_list = isinstance(argv, (list, tuple)) and len(argv) > 0
+        # For a program that is not there it does not fork, and raises no event.
+        if preexec_fn is not None or not is_list or shutil.which(argv[0]) is None:
             return standard.__get__(None, cls)(
                 argv, cwd, env, echo, preexec_fn, dimensions, pass_fds
             )

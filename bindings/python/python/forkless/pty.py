@@ -21,6 +21,7 @@ would print a traceback to the terminal.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import fcntl
 import io
@@ -125,6 +126,9 @@ def spawn_with(
         words: Sequence[str] = (argv,) if isinstance(argv, str) else argv
 
         def start() -> Tuple[int, int]:
+            # The fork raises the event itself.
+            if otherwise is not None and not _may_be_there(words):
+                return otherwise()
             # As the standard fork raises it.
             sys.audit("os.forkpty")
             try:
@@ -147,16 +151,26 @@ _standard_fork = _standard.fork
 _standard_spawn: FunctionType = _standard.spawn  # type: ignore[assignment]
 
 
+def _on_path(program: bytes) -> List[bytes]:
+    if os.path.dirname(program):
+        return [program]
+    return [os.path.join(os.fsencode(dir), program) for dir in os.get_exec_path()]
+
+
+def _may_be_there(words: Sequence[str]) -> bool:
+    """Whether one of the files may be executed, as far as its mode tells."""
+    with contextlib.suppress(Exception):
+        files = _on_path(os.fsencode(words[0]))
+        return any(os.access(file, os.X_OK, effective_ids=True) for file in files)
+    return False
+
+
 def _start_on_path(words: Sequence[str]) -> Tuple[int, int]:
     argv = [os.fsencode(word) for word in words]
     if not argv:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), "argv")
-    if os.path.dirname(argv[0]):
-        executables = [argv[0]]
-    else:
-        executables = [os.path.join(os.fsencode(dir), argv[0]) for dir in os.get_exec_path()]
     try:
-        return _start(argv, executables, close_fds=False)
+        return _start(argv, _on_path(argv[0]), close_fds=False)
     except StepError as error:
         raise OSError(error.errno, os.strerror(error.errno), words[0]) from None
 
