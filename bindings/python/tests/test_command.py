@@ -308,7 +308,7 @@ def test_without_the_option_nothing_is_replaced(tmp_path):
     assert "forks of this run" not in said
 
 
-@pytest.mark.parametrize("way", ["-m forkless", "sitecustomize"])
+@pytest.mark.parametrize("way", ["-m forkless", "-OO -m forkless", "sitecustomize"])
 def test_a_package_that_is_imported_before_pytest_is_no_warning(way, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import forkless; forkless.install()")
     text = """
@@ -322,10 +322,12 @@ def test_a_package_that_is_imported_before_pytest_is_no_warning(way, tmp_path):
             assert not isinstance(sys.modules["forkless"].__loader__, AssertionRewritingHook)
             assert pytestconfig.pluginmanager.has_plugin("forkless")
     """
-    before, variables = ["-m", "forkless"], {}
+    before, variables = way.split(), {}
     if way == "sitecustomize":
         before, variables = [], {"PYTHONPATH": str(tmp_path)}
-    code, said = _pytest(tmp_path, text, "-W", "error", before=before, variables=variables)
+    # Of -O itself pytest warns.
+    options = ["-W", "error", "-W", "ignore:assertions not in test modules"]
+    code, said = _pytest(tmp_path, text, *options, before=before, variables=variables)
     assert (code, "1 passed" in said) == (0, True), said
 
 

@@ -22,6 +22,10 @@ PYTEST_DONT_REWRITE
 
 from __future__ import annotations
 
+if __doc__ is None:
+    # Under -OO.
+    __doc__ = "PYTEST_DONT_REWRITE"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List
