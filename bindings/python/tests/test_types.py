@@ -80,3 +80,21 @@ def test_names_that_do_not_exist_are_errors(tmp_path: Path) -> None:
     text = "\n".join(["import forkless", "from forkless import asyncio, subprocess", *wrong, ""])
     errors = [line.split(":")[1] for line in mypy(tmp_path, text) if ": error:" in line]
     assert sorted(set(errors), key=int) == [str(3 + number) for number in range(len(wrong))]
+
+
+@pytest.mark.parametrize("library", ["trio", "anyio"])
+def test_names_of_other_event_loops_have_their_types(library: str, tmp_path: Path) -> None:
+    """Regression: each was Any, and a name that does not exist was no error."""
+    pytest.importorskip(library)
+    text = """
+from forkless import NAME
+
+async def main() -> None:
+    reveal_type(await NAME.run_process(["a"], nice=3))
+    await NAME.sleep(1)
+    await NAME.sleep("1")
+    NAME.nope
+"""
+    said = mypy(tmp_path, text.replace("NAME", library))
+    assert [line.split(":")[1] for line in said if ": error:" in line] == ["7", "8"], said
+    assert "CompletedProcess[bytes]" in said[0], said

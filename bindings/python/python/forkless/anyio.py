@@ -21,11 +21,11 @@ has them: ``process_group``, ``rlimits``, ``cgroup``, ``deadline``, and so on.
 from __future__ import annotations
 
 import asyncio as _asyncio
-import functools
+import functools as _functools
 import inspect
 import os
 from subprocess import CompletedProcess
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple, Union
 
 import anyio as _anyio
 from anyio.abc import Process
@@ -70,7 +70,7 @@ async def run_process(command: _Command, **options: Any) -> CompletedProcess[byt
     subprocess.CalledProcessError: Command '['sh', '-c', 'exit 3']' returned non-zero exit status 3.
     """
     known, further = _split(_run_process, options)
-    start = functools.partial(open_process, **further)
+    start = _functools.partial(open_process, **further)
     run: Callable[..., Any] = _awaited.rebound(_run_process, open_process=start)
     done: CompletedProcess[bytes] = await run(command, **known)
     return done
@@ -96,7 +96,7 @@ def _backend(backend: Any, further: _Options) -> Any:
     names = _trio_names(further) if _has(function, "trio") else _asyncio_names(further)
     start = _awaited.rebound(function, **names)
     if method is not function:
-        start = functools.partial(start, method.__self__)
+        start = _functools.partial(start, method.__self__)
     return _awaited.Names(backend, open_process=start)
 
 
@@ -106,7 +106,7 @@ def _trio_names(further: _Options) -> _Options:
     from . import trio as own
 
     lowlevel = _awaited.Names(
-        trio.lowlevel, open_process=functools.partial(own.open_process, **further)
+        trio.lowlevel, open_process=_functools.partial(own.open_process, **further)
     )
     return {"trio": _awaited.Names(trio, lowlevel=lowlevel)}
 
@@ -115,7 +115,7 @@ def _asyncio_names(further: _Options) -> _Options:
     from . import asyncio as own
 
     def with_further(function: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(function, **further)
+        return _functools.partial(function, **further)
 
     def get_running_loop() -> Any:
         starter = own._Starter(_asyncio.get_running_loop())
@@ -135,12 +135,17 @@ def _asyncio_names(further: _Options) -> _Options:
     return {"asyncio": names}
 
 
-def __getattr__(name: str) -> Any:
-    # The names of a module itself are not handed on: with `__path__` this would be a package, and
-    # an import would load the library's files again.
-    if name.startswith("__"):
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    return getattr(_anyio, name)
+if TYPE_CHECKING:
+    # The other names, which `__getattr__` finds. The two functions above keep their types.
+    from anyio import *  # type: ignore[assignment]
+else:
+
+    def __getattr__(name: str) -> Any:
+        # The names of a module itself are not handed on: with `__path__` this would be a package,
+        # and an import would load the library's files again.
+        if name.startswith("__"):
+            raise AttributeError("module %r has no attribute %r" % (__name__, name))
+        return getattr(_anyio, name)
 
 
 def __dir__() -> List[str]:

@@ -30,7 +30,7 @@ import math
 import os
 import time
 from subprocess import CompletedProcess
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import trio as _trio
 
@@ -261,12 +261,17 @@ def _patches() -> List[Tuple[object, str, object]]:
 lowlevel: Any = _awaited.Names(_trio.lowlevel, open_process=open_process)
 
 
-def __getattr__(name: str) -> Any:
-    # The names of a module itself are not handed on: with `__path__` this would be a package, and
-    # an import would load the library's files again.
-    if name.startswith("__"):
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    return getattr(_trio, name)
+if TYPE_CHECKING:
+    # The other names, which `__getattr__` finds. The two functions above keep their types.
+    from trio import *  # type: ignore[assignment]
+else:
+
+    def __getattr__(name: str) -> Any:
+        # The names of a module itself are not handed on: with `__path__` this would be a package,
+        # and an import would load the library's files again.
+        if name.startswith("__"):
+            raise AttributeError("module %r has no attribute %r" % (__name__, name))
+        return getattr(_trio, name)
 
 
 def __dir__() -> List[str]:
