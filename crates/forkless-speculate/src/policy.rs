@@ -147,6 +147,9 @@ pub enum Then {
     FoundAt,
     /// The credentials may have changed.
     Credentials,
+    /// New memory. Where the kernel refuses it, it may have counted mappings that a plain child
+    /// does not have.
+    Mapped,
 }
 
 /// Calls whose work the library does, or arranges.
@@ -521,7 +524,8 @@ fn mmap(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     if flags & k::MAP_ANONYMOUS == 0 && !child.is_usable(fd) {
         return Ruling::Abort(Cause::Inherited(nr));
     }
-    if flags & k::MAP_FIXED != 0 && child.lacks(addr, len) {
+    // A place that is only wished for is refused, too, where the library has reserved it.
+    if addr != 0 && child.lacks(addr, len) {
         return Ruling::Abort(Cause::Layout);
     }
     new_memory(child, if rights as u32 & k::PROT_WRITE == 0 { 0 } else { len })
@@ -536,7 +540,7 @@ fn new_memory(child: &impl Child, bytes: usize) -> Ruling {
     } else if !child.may_take(bytes) {
         Ruling::Abort(Cause::Memory)
     } else {
-        Make(const { make() })
+        Make(const { make().then(Then::Mapped) })
     }
 }
 

@@ -381,6 +381,29 @@ fn memory_limit_of_new_memory_kills_whom_it_kills_without_forkless() {
     }
 }
 
+/// The kernel takes memory for a child by itself. In a speculative child that once killed the
+/// parent each time.
+#[test]
+fn memory_limit_of_memory_that_the_kernel_takes_kills_whom_it_kills_without_forkless() {
+    let name = format!("forkless-test-kernel-{}", std::process::id());
+    let Some(cgroup) = Cgroup::make(&name) else { return };
+    let program = compile("memory_limit_by_kernel.c", &[]);
+    let record = temporary(&format!("report.limit-kernel.{}", std::process::id()));
+    for (way, left) in [("s", 4000)] {
+        let (usage, limit) = (cgroup.usage(), cgroup.limit());
+        let case = format!("{} {} {} {way} {left}", program.display(), usage.display(), limit.display());
+        let without = cgroup.run(&case);
+        assert_eq!(without, (Some(0), "status 9\n".into(), String::new()), "{way}");
+        let options =
+            format!("--fork-minimum=1M --fork-always {PATIENT} --json --report={}", record.display());
+        let with = cgroup.run(&format!("{FORKLESS} run {options} -- {case}"));
+        assert_eq!(without, with, "{way}");
+        let report = report_in(&record, &with);
+        let why = if without_dispatch() { &["NoDispatch"; 2][..] } else { &["Budget"] };
+        assert_eq!(report.reasons(), why, "{way}");
+    }
+}
+
 /// Each of several processes below one limit took half of what was left, and the kernel killed
 /// workers: in 13 of 32 runs.
 #[test]

@@ -11,6 +11,10 @@ cases! {
     MEMORY_CASES;
     memory_is_the_parents: 1, [];
     new_mappings_do_not_land_on_absent_memory: 1, [];
+    the_stack_grows: 2, ["Fault"];
+    // Regression: the child ran over the parent's memory, where the kernel ends a plain one.
+    the_stack_meets_a_mapping: 1, ["Fault", "Fault", "Fault"];
+    looks_below_the_stack: 0, ["Layout"];
     arguments_in_absent_memory: 1, [];
     shared_memory_written: 0, ["SharedWrite"];
     // Regression: the call failed with EFAULT.

@@ -11,7 +11,7 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, Result, mm, process};
 
 use crate::mappings::{advice, each_writable, have_flag, have_ring};
-use crate::{next, reserve, rt};
+use crate::{loader, next, reserve, rt};
 use forkless_speculate::retry::retry;
 
 use super::{OrPlain, decide, shared_pages, site, state};
@@ -24,6 +24,17 @@ pub(crate) fn absent() -> &'static Ranges {
 /// Writable shared mappings.
 pub(crate) fn shared() -> &'static Ranges {
     &state::get().shared
+}
+
+/// Address of sixteen random bytes (`getauxval(3)`).
+const AT_RANDOM: usize = 25;
+
+/// Where the main thread's stack begins, as far as the listing has found it. 0: not found.
+static STACK: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the main thread's stack begins. 0: that is not known.
+pub(crate) fn stack_start() -> usize {
+    STACK.load(Relaxed)
 }
 
 /// A mapping smaller than this costs more to mark, reserve and unmark than to copy.
@@ -64,8 +75,20 @@ pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
     let mut listed = Listed { absent: 0, mappings: 0 };
     let mut shared_sum = 0;
     let mut is_clear = true;
+    STACK.store(0, Relaxed);
+    // The kernel puts these bytes on the stack (fs/binfmt_elf.c, create_elf_tables).
+    let on_stack = loader::auxiliary(AT_RANDOM).unwrap_or(0);
+    // Adjacent mappings: the program may have split its stack.
+    let (mut stretch, mut end) = (0, 0);
     each_writable(|m| {
         listed.mappings += 1;
+        if m.start != end {
+            stretch = m.start;
+        }
+        end = m.end;
+        if (m.start..m.end).contains(&on_stack) {
+            STACK.store(stretch, Relaxed);
+        }
         if m.flags & maps::SHARED != 0 {
             if is_ours(m.start) {
                 return true;

@@ -10,7 +10,7 @@ use crate::kernel::{self, Args};
 use crate::mappings;
 
 use super::super::{exclusions, program_memory};
-use super::{DEATH, abort, exec, fds, fetch, files, need, signals, status_flags, timers};
+use super::{DEATH, abort, exec, fds, fetch, files, need, signals, stack, status_flags, timers};
 
 /// Makes the call or gives up.
 pub(crate) fn judge(nr: u32, args: &Args) -> isize {
@@ -42,7 +42,7 @@ impl policy::Child for ThisChild {
     }
 
     fn lacks(&self, addr: usize, len: usize) -> bool {
-        exclusions::absent().overlaps(addr, len)
+        exclusions::absent().overlaps(addr, len) || stack::is_barrier(addr, len)
     }
 
     fn has_data_limit(&self) -> bool {
@@ -128,9 +128,15 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
         Then::Found => files::abort_if_answer_is_ours(fd::AT_FDCWD as usize, args[0], answer),
         Then::FoundAt => files::abort_if_answer_is_ours(args[0], args[1], answer),
         Then::Credentials if answer >= 0 => keep_pdeathsig(),
-        Then::Replaced | Then::Credentials => {}
+        Then::Mapped if is_refused(nr, args, answer) => abort(AbortKind::Layout),
+        Then::Replaced | Then::Credentials | Then::Mapped => {}
     }
     answer
+}
+
+/// Whether the kernel has refused new memory. It counts mappings of ours, too.
+fn is_refused(nr: u32, args: &Args, answer: isize) -> bool {
+    if nr == k::__NR_brk { answer as usize != args[0] } else { answer == -(Errno::ENOMEM.raw() as isize) }
 }
 
 fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {

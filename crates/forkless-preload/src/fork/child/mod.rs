@@ -29,6 +29,7 @@ mod files;
 mod judge;
 mod need;
 pub(crate) mod signals;
+mod stack;
 mod status_flags;
 mod time_limit;
 mod timers;
@@ -142,8 +143,8 @@ pub(crate) fn begin(slot: &'static ThreadSlot, source: i32, parent: i32) {
 const DEATH: i32 = SIGBUS;
 
 /// Reserves the absent ranges. Else the child's next mmap could be placed in one of them, over data
-/// that it believes it has. And takes the right to write from the shared mappings: a write to one
-/// is noticed without a system call.
+/// that it believes it has. Keeps the stack from growing unseen. And takes the right to write from
+/// the shared mappings: a write to one is noticed without a system call.
 fn guard_memory() {
     for (start, end) in exclusions::absent().iter() {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
@@ -152,6 +153,7 @@ fn guard_memory() {
             abort(AbortKind::Setup);
         }
     }
+    stack::begin();
     for (start, end) in exclusions::shared().iter() {
         // SAFETY: a write to it is caught and aborts.
         let guarded = unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) };
@@ -167,7 +169,7 @@ fn guard_memory() {
 extern "C" fn on_fault(signal: i32, info: &Info, frame: &mut Frame) {
     match signal {
         SIGSEGV if info.code > 0 => {
-            if fetch::fetch(info.address) {
+            if fetch::fetch(info.address) || stack::grow(info.address) {
                 return;
             }
             let shared = exclusions::shared().find(info.address).is_some();

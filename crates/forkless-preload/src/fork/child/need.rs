@@ -7,13 +7,14 @@ use forkless_speculate::descriptors::Parts;
 use forkless_speculate::fetch::CLUSTER;
 
 use super::super::{exclusions, program_memory};
-use super::{abort, fds, fetch};
+use super::{abort, fds, fetch, stack};
 
 /// `addr..addr + len` is present afterwards, as far as the parent has it.
 pub(crate) fn bytes(addr: usize, len: usize) {
     if len == 0 {
         return;
     }
+    stack::need(addr);
     // We have made this memory read-only. A write to it gives EFAULT in the kernel, where the
     // program's own write would abort. A call that only reads it aborts as well, which nobody can
     // tell.

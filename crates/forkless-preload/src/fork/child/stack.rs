@@ -1,0 +1,102 @@
+//! Growth of the main thread's stack.
+//!
+//! The kernel extends the stack at a fault, past [`fetch`] and the policy. In a child it is kept
+//! from that by a page below the stack that can be read: it leaves a gap between a stack and
+//! accessible memory below it (mm/mmap.c, expand_downwards; `stack_guard_gap`, 1 MB). So growth is
+//! a fault of ours first, and counts as new memory.
+#![expect(unsafe_code, reason = "maps a page where nothing is")]
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use forkless_run::AbortKind;
+use forkless_sys::mm;
+
+use super::super::exclusions;
+use super::{abort, fetch};
+
+/// The stack may begin here, and not lower. 0: it does not grow.
+static LOWEST: AtomicUsize = AtomicUsize::new(0);
+/// The page that keeps the stack from growing. 0: there is none.
+static BARRIER: AtomicUsize = AtomicUsize::new(0);
+
+/// The kernel's gap. Where it was made larger by the kernel's command line, a stack does not grow
+/// at all; where it was made smaller, so much of its growth is not counted.
+const GAP: usize = 1 << 20;
+
+/// The stack may grow by so much more than was needed: a fault costs 3 us.
+const AHEAD: usize = 64 << 10;
+
+/// After absent memory is reserved.
+pub(crate) fn begin() {
+    let start = exclusions::stack_start();
+    // Reserved memory right below what the child has of the stack: the kernel does not extend it.
+    if start != 0 && exclusions::absent().find(start).is_none() {
+        LOWEST.store(start, Relaxed);
+        hold(start, start);
+    }
+}
+
+/// Whether a range has the page, which a plain child would not have.
+pub(crate) fn is_barrier(addr: usize, len: usize) -> bool {
+    let page = BARRIER.load(Relaxed);
+    page != 0 && addr < page + 4096 && page < addr.saturating_add(len)
+}
+
+/// A system call is about to touch `addr` and what follows. Where the program's own access would
+/// extend the stack, the kernel would answer EFAULT.
+pub(crate) fn need(addr: usize) {
+    /// Mappings lie farther below the stack (arch/x86/mm/mmap.c, mmap_base).
+    const REACH: usize = 64 << 20;
+    let lowest = LOWEST.load(Relaxed);
+    if addr < lowest && lowest - addr <= REACH && !grow(addr) {
+        abort(AbortKind::Fault);
+    }
+}
+
+/// Lets the stack grow to `addr`, as far as the child may have new memory. `false`: it is no access
+/// that extends the stack, or one that the kernel has refused.
+#[cold]
+#[inline(never)]
+pub(crate) fn grow(addr: usize) -> bool {
+    let lowest = LOWEST.load(Relaxed);
+    if addr >= lowest || lowest - addr > GAP {
+        return false;
+    }
+    let next = (addr & !4095) - AHEAD;
+    if !fetch::may_take(lowest - next) {
+        abort(AbortKind::Budget);
+    }
+    let before = BARRIER.swap(0, Relaxed);
+    hold(next, lowest);
+    if before != 0 {
+        // SAFETY: our own page, which the program does not know.
+        let _ = unsafe { mm::munmap(before as *mut _, 4096) };
+    }
+    LOWEST.store(next, Relaxed);
+    true
+}
+
+/// Keeps the stack from growing below `lowest`. So far it may begin at `before`.
+fn hold(lowest: usize, before: usize) {
+    if let Some(last) = absent_within_gap(lowest, before) {
+        // The kernel keeps the parent's stack apart from that memory, which is only reserved here.
+        fetch::fetch(last);
+        return;
+    }
+    let page = lowest - GAP - 4096;
+    let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
+    // SAFETY: FIXED_NOREPLACE replaces nothing.
+    if unsafe { mm::map_anonymous_at(page, 4096, mm::PROT_READ, flags) }.is_err() {
+        abort(AbortKind::Setup);
+    }
+    BARRIER.store(page, Relaxed);
+}
+
+/// The last byte of the absent memory that lies nearest below the stack, if the stack would come
+/// too near.
+fn absent_within_gap(lowest: usize, before: usize) -> Option<usize> {
+    let absent = exclusions::absent();
+    let first = absent.at_or_after(lowest - GAP);
+    let below = absent.at_or_after(before);
+    (first < below).then(|| absent.get(below - 1).1 - 1)
+}
