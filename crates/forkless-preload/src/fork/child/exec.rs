@@ -7,15 +7,14 @@ use forkless_sys::{fd, process};
 use crate::kernel::{self, Args};
 
 use super::super::shared_pages;
-use super::{DEATH, abort, files, need, signals, status_flags, time_limit};
+use super::{DEATH, abort, fetch, files, need, signals, status_flags, time_limit};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
     let [path, argv, envp, ..] = *args;
     need::path(path);
-    need::vector(argv);
-    need::vector(envp);
-    let answer = commit(nr, args);
+    let length = need::vector(argv) + need::vector(envp);
+    let answer = commit(nr, args, length);
     files::abort_if_answer_is_ours(fd::AT_FDCWD as usize, path, answer);
     answer
 }
@@ -24,16 +23,21 @@ pub(crate) fn execve(nr: u32, args: &Args) -> isize {
 pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
     let [dir, path, argv, envp, ..] = *args;
     need::path_at(dir, path);
-    need::vector(argv);
-    need::vector(envp);
-    let answer = commit(nr, args);
+    let length = need::vector(argv) + need::vector(envp);
+    let answer = commit(nr, args, length);
     files::abort_if_answer_is_ours(dir, path, answer);
     answer
 }
 
 /// Gives the kernel what survives exec, and executes. When that failed, everything is taken back.
-fn commit(nr: u32, args: &Args) -> isize {
+///
+/// `length`: bytes of arguments and environment. The kernel copies them while this memory is still
+/// there, and only then gives it up.
+fn commit(nr: u32, args: &Args, length: usize) -> isize {
     signals::abort_if_signalled();
+    if !fetch::has_room(length) {
+        abort(AbortKind::Budget);
+    }
     let outcome = shared_pages::get();
     if outcome.has_read_late() {
         abort(AbortKind::Late);

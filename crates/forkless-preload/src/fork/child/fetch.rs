@@ -35,24 +35,29 @@ pub(crate) fn fetch(addr: usize) -> bool {
 }
 
 fn keep_to_budget(more: u64) {
-    if !is_within_budget_with(more) {
+    if !is_within_budget_with(more, 0) {
         abort(AbortKind::Budget);
     }
 }
 
-/// Pages that the child has mapped by its own calls.
+/// Pages that the child has mapped by its own calls, and others that the kernel takes for it.
 static NEW: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the child may map so many bytes of new memory; they count from then on.
 pub(crate) fn may_take(bytes: usize) -> bool {
     NEW.store(NEW.load(Relaxed) + bytes.div_ceil(4096) as u64, Relaxed);
-    is_within_budget_with(0)
+    is_within_budget_with(0, 0)
 }
 
-fn is_within_budget_with(more: u64) -> bool {
+/// The same, without counting them: the kernel gives them back when the call fails.
+pub(crate) fn has_room(bytes: usize) -> bool {
+    is_within_budget_with(0, bytes.div_ceil(4096) as u64)
+}
+
+fn is_within_budget_with(more: u64, more_new: u64) -> bool {
     static ROOM: Room = Room::new();
     let fetched = shared_pages::get().pages.load(Relaxed) + more;
-    let taken = Taken { fetched, new: NEW.load(Relaxed) };
+    let taken = Taken { fetched, new: NEW.load(Relaxed) + more_new };
     let absent = || exclusions::absent().iter().map(|(start, end)| end - start).sum();
     is_within_budget(taken, absent, |pages| ROOM.known(pages, room))
 }

@@ -48,16 +48,14 @@ pub(crate) fn bytes(addr: usize, len: usize) {
     }
 }
 
-/// A NUL-terminated string. A null pointer is left for the kernel to refuse.
-pub(crate) fn string(addr: usize) {
-    if addr == 0 {
-        return;
-    }
+/// A NUL-terminated string, which is not at 0. Returns its length.
+fn string(addr: usize) -> usize {
     let mut at = addr;
     // Reading fetches by faulting. Only the length is not known beforehand.
     while program_memory::byte(at) != 0 {
         at += 1;
     }
+    at - addr
 }
 
 /// The name of a file. A name that may lead to our own descriptor, through a directory with a link
@@ -88,18 +86,19 @@ pub(crate) fn path_at(dir: usize, addr: usize) {
     path(addr);
 }
 
-/// A null-terminated vector of strings.
-pub(crate) fn vector(addr: usize) {
+/// A null-terminated vector of strings. A null pointer is left for the kernel to refuse. Returns
+/// how many bytes the new program's stack gets for it.
+pub(crate) fn vector(addr: usize) -> usize {
     if addr == 0 {
-        return;
+        return 0;
     }
-    let mut at = addr;
+    let (mut at, mut length) = (addr, 0);
     loop {
         let entry = program_memory::word(at);
         if entry == 0 {
-            return;
+            return length;
         }
-        string(entry);
+        length += string(entry) + 1 + 8;
         at += 8;
     }
 }
