@@ -32,7 +32,7 @@ pub trait Child {
     /// Whether its memory is limited by RLIMIT_DATA.
     fn has_data_limit(&self) -> bool;
     /// Whether a limit of its cgroup has room for so many bytes of new memory, and for what the
-    /// child has taken before.
+    /// child has taken before. Also for what the kernel takes for the child.
     fn may_take(&self, bytes: usize) -> bool;
     /// Where its heap ends.
     fn heap_end(&self) -> usize;
@@ -213,6 +213,9 @@ pub enum Cause {
     Memory,
 }
 
+/// More than the kernel's record of a mapping, file or timer takes.
+const PAGE: usize = 4096;
+
 const STAT: u16 = 144;
 const STATX: u16 = 256;
 const STATFS: u16 = 120;
@@ -264,6 +267,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_close => Ruling::Emulate(Emulated::Close),
         k::__NR_close_range => Ruling::Emulate(Emulated::CloseRange),
         k::__NR_dup => unless_hidden(child, a[0], const { make().then(Then::Duplicated) }),
+        k::__NR_dup2 | k::__NR_dup3 if is_too_high(child, a[1]) => Ruling::Abort(Cause::Memory),
         k::__NR_dup2 | k::__NR_dup3 => {
             unless_hidden(child, a[0], const { make().vacant().then(Then::Replaced) })
         }
@@ -287,6 +291,8 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_read | k::__NR_write | k::__NR_lseek | k::__NR_getdents64 if child.is_hidden(a[0]) => {
             Ruling::Refuse(Errno::EBADF)
         }
+        // What is written stays in a pipe or socket of the child's own.
+        k::__NR_write if child.is_usable(a[0]) && !child.may_take(a[2]) => Ruling::Abort(Cause::Memory),
         k::__NR_read | k::__NR_write | k::__NR_pread64 | k::__NR_pwrite64 => {
             if_usable(nr, child, a[0], const { make().buffer(1, 2).then(Then::Transferred) })
         }
@@ -370,6 +376,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_setitimer | k::__NR_getitimer => Make(const { make().bytes(1, 32).bytes(2, 32) }),
         // A process's timers are its own: clone does not copy them, exec deletes them
         // (timer_create(2)). One that is never set to expire does nothing.
+        k::__NR_timer_create if !child.may_take(PAGE) => Ruling::Abort(Cause::Memory),
         k::__NR_timer_create => Ruling::Emulate(Emulated::MakeTimer),
         k::__NR_timer_settime => Ruling::Emulate(Emulated::SetTimer),
         k::__NR_timer_gettime | k::__NR_timer_getoverrun | k::__NR_timer_delete => {
@@ -382,11 +389,11 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
 
         k::__NR_mmap => mmap(nr, a, child),
         k::__NR_brk => brk(a, child),
-        k::__NR_munmap => layout(a, child, const { make() }),
+        k::__NR_munmap => change(a, child),
         k::__NR_mprotect => mprotect(nr, a, child),
         // Advice that drops or moves memory is a change of layout; MADV_REMOVE punches files.
         k::__NR_mincore => layout(a, child, const { make().pages(2, 1) }),
-        k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => layout(a, child, const { make() }),
+        k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => change(a, child),
 
         _ => Ruling::Abort(Cause::Call(nr)),
     }
@@ -463,11 +470,20 @@ fn is_self(pid: usize, child: &impl Child) -> bool {
     pid as i32 == 0 || pid as i32 == child.pid()
 }
 
+/// Whether a descriptor may not have so high a number: the table reaches up to it, with eight bytes
+/// each, and its size is a power of two (fs/file.c, alloc_fdtable).
+fn is_too_high(child: &impl Child, number: usize) -> bool {
+    const HIGH: usize = 4096;
+    let number = number as u32 as usize;
+    number >= HIGH && !child.may_take(number * 16)
+}
+
 fn fcntl(a: &Args, child: &impl Child) -> Ruling {
     if child.is_hidden(a[0]) {
         return Ruling::Refuse(Errno::EBADF);
     }
     match a[1] as u32 {
+        k::F_DUPFD | k::F_DUPFD_CLOEXEC if is_too_high(child, a[2]) => Ruling::Abort(Cause::Memory),
         k::F_DUPFD | k::F_DUPFD_CLOEXEC => Make(const { make().then(Then::DuplicatedFrom) }),
         k::F_GETFD | k::F_SETFD | k::F_GETPIPE_SZ | k::F_GET_SEALS => Make(const { make() }),
         // The flags are the open file description's, so the parent's too unless it is new.
@@ -528,7 +544,8 @@ fn mmap(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     if addr != 0 && child.lacks(addr, len) {
         return Ruling::Abort(Cause::Layout);
     }
-    new_memory(child, if rights as u32 & k::PROT_WRITE == 0 { 0 } else { len })
+    // A mapping, and tables with eight bytes for each page that is read.
+    new_memory(child, if rights as u32 & k::PROT_WRITE == 0 { PAGE + len / 512 } else { len })
 }
 
 /// Memory that is absent does not count as data: a plain child would meet RLIMIT_DATA sooner. At
@@ -562,11 +579,16 @@ fn layout(a: &Args, child: &impl Child, call: Call) -> Ruling {
     if child.lacks(a[0], a[1]) { Ruling::Abort(Cause::Layout) } else { Make(call) }
 }
 
+/// The same for a change that may split mappings.
+fn change(a: &Args, child: &impl Child) -> Ruling {
+    if child.may_take(PAGE) { layout(a, child, const { make() }) } else { Ruling::Abort(Cause::Memory) }
+}
+
 fn mprotect(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     const ALL: usize = (k::PROT_READ | k::PROT_WRITE | k::PROT_EXEC) as usize;
     let [addr, len, rights, ..] = *a;
     if rights as u32 & k::PROT_WRITE == 0 {
-        return layout(a, child, const { make() });
+        return change(a, child);
     }
     // PROT_GROWSDOWN changes more than the range.
     if rights & !ALL != 0 {
@@ -761,6 +783,10 @@ mod tests {
         assert_eq!(ruling(k::__NR_mmap, &[0, ROOM + 1, 3, private | anonymous, usize::MAX, 0]), too_much);
         assert_eq!(ruling(k::__NR_mprotect, &[0x200_0000, ROOM + 1, 3]), too_much);
         assert!(is_made(ruling(k::__NR_mmap, &[0, ROOM + 1, 0, private | anonymous, usize::MAX, 0])));
+        assert_eq!(ruling(k::__NR_write, &[USABLE, 0x1000, ROOM + 1]), too_much);
+        assert_eq!(ruling(k::__NR_dup2, &[0, ROOM]), too_much);
+        assert_eq!(ruling(k::__NR_fcntl, &[0, k::F_DUPFD as usize, ROOM]), too_much);
+        assert!(is_made(ruling(k::__NR_dup2, &[0, 4095])));
         let (read, write) = (k::PROT_READ as usize, k::PROT_WRITE as usize);
         assert!(is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, write])));
         assert!(is_made(ruling(k::__NR_mprotect, &[SHARED.start, 4096, read])));

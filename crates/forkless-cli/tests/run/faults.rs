@@ -389,7 +389,7 @@ fn memory_limit_of_memory_that_the_kernel_takes_kills_whom_it_kills_without_fork
     let Some(cgroup) = Cgroup::make(&name) else { return };
     let program = compile("memory_limit_by_kernel.c", &[]);
     let record = temporary(&format!("report.limit-kernel.{}", std::process::id()));
-    for (way, left) in [("s", 4000), ("a", 4000)] {
+    for (way, left) in [("s", 4000), ("a", 4000), ("p", 8000)] {
         let (usage, limit) = (cgroup.usage(), cgroup.limit());
         let case = format!("{} {} {} {way} {left}", program.display(), usage.display(), limit.display());
         let without = cgroup.run(&case);

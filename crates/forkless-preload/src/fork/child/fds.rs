@@ -40,6 +40,10 @@ pub(crate) fn is_usable(fd: usize) -> bool {
 
 /// A descriptor the kernel has just handed out as the lowest free one.
 pub(crate) fn opened(answer: isize, usable: bool) {
+    // The kernel's records of it, and of a pipe or socket.
+    if answer >= 0 && !fetch::may_take(4096) {
+        abort(AbortKind::Budget);
+    }
     or_abort(all().opened(answer, 0, usable, hidden()));
 }
 

@@ -97,7 +97,12 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
             Need::Pages { arg: at, len } => need::bytes(arg(at), arg(len).div_ceil(4096)),
             Need::Path => need::path(args[0]),
             Need::PathAt => need::path_at(args[0], args[1]),
-            Need::Vectors => need::iovec(args[1], args[2]),
+            Need::Vectors => {
+                let length = need::iovec(args[1], args[2]);
+                if nr == k::__NR_writev && !fetch::may_take(length) {
+                    abort(AbortKind::Budget);
+                }
+            }
             Need::Vacant => {
                 status_flags::abort_if_needed(args[1] as u32, args[1] as u32);
                 fds::vacate(args[1]);

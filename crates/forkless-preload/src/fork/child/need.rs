@@ -103,10 +103,14 @@ pub(crate) fn vector(addr: usize) -> usize {
     }
 }
 
-/// An array of `iovec` and what it points to.
-pub(crate) fn iovec(addr: usize, count: usize) {
+/// An array of `iovec` and what it points to. Returns the length of all.
+pub(crate) fn iovec(addr: usize, count: usize) -> usize {
+    let mut length = 0usize;
     bytes(addr, count.min(1024) * 16);
     for i in 0..count.min(1024) {
-        bytes(program_memory::word(addr + 16 * i), program_memory::word(addr + 16 * i + 8));
+        let part = program_memory::word(addr + 16 * i + 8);
+        bytes(program_memory::word(addr + 16 * i), part);
+        length = length.saturating_add(part);
     }
+    length
 }
