@@ -48,6 +48,12 @@ impl Programs {
         self.names.values()
     }
 
+    /// The programs of this name, each with whether all of its arguments are known.
+    pub(crate) fn of_name<'n>(&'n self, name: &'n str) -> impl Iterator<Item = (&'n ProcessName, bool)> {
+        let named = self.names.iter().filter(move |(_, known)| known.name == name);
+        named.map(|(key, known)| (known, !self.cut.contains(key)))
+    }
+
     pub(crate) fn invocation(&self, key: ProgramKey) -> Option<&Invocation> {
         let found = self.invocations.get(&key).or_else(|| {
             let last = self.latest.get(&key.pid).filter(|_| key.image == 0)?;

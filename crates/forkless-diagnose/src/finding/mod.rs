@@ -8,6 +8,7 @@ mod calls;
 mod erosion;
 mod execs;
 mod forks;
+mod gathering;
 mod loops;
 mod refused;
 mod shells;
