@@ -11,13 +11,14 @@ use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 8] = [
+    let tests: [Test; 9] = [
         ("storms::a_script_that_starts_date_for_each_line", script, "bash"),
         ("storms::xargs_with_one_argument_each", xargs, "xargs"),
         ("storms::find_with_one_file_each", find_exec, "find"),
         ("storms::another_line_of_find_has_the_same_output", lines_of_find, "find"),
         ("storms::another_line_of_xargs_has_the_same_output", lines_of_xargs, "xargs"),
         ("storms::no_other_line_is_none", without_another_line, "xargs"),
+        ("storms::a_program_called_sh1_is_no_shell", no_shell, "sh"),
         ("storms::make_with_a_shell_for_each_line", make, "make"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
@@ -198,6 +199,24 @@ fn make() {
     assert!(finding["remedy"].to_string().contains(".ONESHELL"), "{finding}");
     let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
     assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
+}
+
+/// Regression: a C program that calls system() had advice for scripts, because of its name.
+fn no_shell() {
+    let program = crate::support::known_problem().expect("checked before");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("storms-names");
+    fs::create_dir_all(&folder).expect("a directory");
+    for name in ["sh1", "make2", "perl5"] {
+        let own = folder.join(name);
+        fs::copy(program, &own).expect("a program");
+        let found = report_in("tracepoints", &[&own.to_string_lossy(), "shell", "60"]);
+        fs::remove_file(&own).expect("it was there");
+        let Some(found) = found else { return };
+        is_quiet(&found);
+        let finding = of_kind(&found, "needless_shell");
+        assert_eq!(finding["process"]["name"], name, "{finding}");
+        assert_eq!(finding["count"], 60, "{finding}");
+    }
 }
 
 fn quiet() {

@@ -47,18 +47,25 @@ pub(super) fn is_starter(process: &ProcessName) -> bool {
     kind_of(process).is_some()
 }
 
-/// By the program's file, or by the name that busybox was called by.
+/// By the program's file. Only busybox is what it was called: any other program may have been given
+/// a shell's name (`exec -a`).
 fn kind_of(process: &ProcessName) -> Option<Kind> {
-    let called = process.arguments.first().map(|word| file_name(word.trim_start_matches('-')));
+    let called = || process.arguments.first().map(|word| file_name(word.trim_start_matches('-')));
     let exe = process.exe.as_deref().map(file_name);
-    [exe, called].into_iter().flatten().find_map(|name| match (Family::of_file(name), name) {
+    let name = exe.filter(|exe| !is_many(exe)).or_else(called)?;
+    match (Family::of_file(name), name) {
         (Some(Family::Bash), _) => Some(Kind::Bash),
         (Some(Family::Shell), _) => Some(Kind::Shell),
         (Some(Family::Make), _) => Some(Kind::Make),
         (_, "xargs" | "gxargs") => Some(Kind::Xargs),
         (_, "find" | "gfind") => Some(Kind::Find),
         _ => None,
-    })
+    }
+}
+
+/// Whether a file is many programs.
+fn is_many(file: &str) -> bool {
+    file.starts_with("busybox") || file.starts_with("toybox")
 }
 
 /// Whether a shell carries out a script: then it is not called by its own name alone.
@@ -183,7 +190,7 @@ fn gathered(kind: Kind, command_lines: &[(&ProcessName, bool)]) -> Option<Gather
     let mut told: Vec<Option<Gathered>> = lines
         .map(|(process, whole)| {
             // Beside GNU's find there are GNU's programs.
-            let gnu = process.exe.as_deref().is_none_or(|exe| !file_name(exe).starts_with("busybox"));
+            let gnu = process.exe.as_deref().is_none_or(|exe| !is_many(file_name(exe)));
             let of = if kind == Kind::Find { gathering::of_find } else { gathering::of_xargs };
             of(&process.arguments, gnu).map(|found| Gathered { certain: found.certain && *whole, ..found })
         })
@@ -551,6 +558,11 @@ mod tests {
         assert_eq!(kind("/usr/bin/make", &["make", "-j4"]), Some(Kind::Make));
         assert_eq!(kind("/bin/busybox", &["xargs", "-n", "1"]), Some(Kind::Xargs));
         assert_eq!(kind("/usr/sbin/httpd", &["httpd"]), None);
+        // Regression: each was a shell or make.
+        assert_eq!(kind("/srv/sh1", &["./sh1"]), None);
+        assert_eq!(kind("/srv/make2", &["make2"]), None);
+        assert_eq!(kind("/srv/app", &["bash"]), None, "exec -a");
+        assert_eq!(kind("/usr/bin/bash", &["-bash"]), Some(Kind::Bash));
         assert_eq!(kind_of(&ProcessName::default()), None);
     }
 }
