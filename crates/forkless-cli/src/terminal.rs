@@ -67,9 +67,12 @@ pub(crate) fn can_redraw() -> bool {
     stdout().is_terminal() && !plain
 }
 
-/// The width of the terminal, or what fits a mail, a log and a page of code.
+/// What fits a mail, a log and a page of code.
+pub(crate) const WIDE: u16 = 100;
+
+/// The width of the terminal, or [`WIDE`].
 pub(crate) fn width() -> u16 {
-    if stdout().is_terminal() { console::Term::stdout().size().1 } else { 100 }
+    if stdout().is_terminal() { console::Term::stdout().size().1 } else { WIDE }
 }
 
 #[cfg(all(test, target_os = "linux"))]
