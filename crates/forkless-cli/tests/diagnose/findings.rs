@@ -362,6 +362,14 @@ fn loops() {
     assert_eq!(finding["count"], 50);
     assert!(finding["title"].as_str().expect("text").contains("/nowhere/gone"));
     assert_eq!(finding["command"], "ls -l /nowhere/gone");
+    // Regression: they were full forks that exec and processes without a program.
+    let starts = &missing["starts"];
+    let told = [&starts["programs"], &starts["without_program"], &starts["exec_failed"]];
+    assert_eq!(told, [&Value::from(0), &50.into(), &50.into()], "{starts}");
+    let (text, _) = text_of(&[], &["missing", "50"]);
+    let text = unfolded(&text);
+    assert!(text.contains("full forks that exec or try to, 0 that do not"), "{text}");
+    assert!(text.contains("50 processes ran no program of their own, as their execs failed"), "{text}");
 }
 
 fn text_of(options: &[&str], program: &[&str]) -> (String, String) {

@@ -119,8 +119,10 @@ pub(super) fn counts(report: &DiagnosisReport) -> String {
         short @ ..1_000_000_000 => duration(short),
         long => format!("{:.1} s", long as f64 / 1e9),
     };
+    // A fork for an exec that fails is one all the same.
+    let or_try = if report.starts.exec_failed > 0 { " or try to" } else { "" };
     format!(
-        "{window} watched by {}: {} ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
+        "{window} watched by {}: {} ({} full forks that exec{or_try}, {} that do not, {} sharing memory){threads}, {} events lost",
         report.tier,
         super::creations(report.totals.creations),
         c.full_fork_then_exec,
@@ -141,6 +143,12 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
         0 => String::new(),
         1 => "1 process ran no program of its own".to_owned(),
         processes => format!("{processes} processes ran no program of their own"),
+    };
+    let without = match starts.exec_failed {
+        0 => without,
+        1 if starts.without_program == 1 => format!("{without}, as its exec failed"),
+        failed if failed == starts.without_program => format!("{without}, as their execs failed"),
+        failed => format!("{without}, {failed} of them because their execs failed"),
     };
     if starts.programs == 0 {
         return if without.is_empty() {
