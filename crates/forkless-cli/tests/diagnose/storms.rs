@@ -199,6 +199,16 @@ fn make() {
     assert!(finding["remedy"].to_string().contains(".ONESHELL"), "{finding}");
     let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
     assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
+    // Regression: what one shell for each recipe of one line was to save.
+    let files = Files::new("storms-make");
+    let lines = "all: $(addprefix x,$(shell seq 1 80))\nx%:\n\t@true && echo $@ >/dev/null\n";
+    for (name, line) in [("Makefile", "make"), ("other.mk", "make -f other.mk")] {
+        fs::write(files.0.join(name), lines).expect("a file");
+        let Some(single) = files.report(line) else { return };
+        assert_eq!(shells(&single), 80, "{}", single["starts"]);
+        is_quiet(&single);
+        fs::remove_file(files.0.join(name)).expect("it was there");
+    }
 }
 
 /// Regression: a C program that calls system() had advice for scripts, because of its name.

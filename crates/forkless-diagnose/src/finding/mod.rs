@@ -10,6 +10,7 @@ mod execs;
 mod forks;
 mod gathering;
 mod loops;
+mod recipes;
 mod refused;
 mod shells;
 mod storms;

@@ -3,6 +3,7 @@
 //! healthy.
 
 use super::gathering::{self, Gathered};
+use super::recipes;
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
 use crate::collect::{Group, LineCounts, Outcome, Starter};
 use crate::creation::{Place, ProgramKey};
@@ -162,11 +163,8 @@ fn advice(
             let of = started.iter().filter(|(name, _)| is_shell(name));
             let shells = share(of.clone().map(|(_, count)| count).sum());
             // make starts a plain line itself only if SHELL is as it is by default
-            // (`construct_command_argv_internal` of its job.c). dash and ash may be /bin/sh.
-            let other = |(name, _): &&(String, u64)| {
-                is_shell(name) && !matches!(name.as_str(), "sh" | "dash" | "ash")
-            };
-            let text = match started.iter().find(other) {
+            // (`construct_command_argv_internal` of its job.c).
+            let text = match started.iter().find(|(name, _)| is_chosen(name)) {
                 Some((shell, _)) => format!(
                     "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else, where a recipe has several lines, let one shell run them all (.ONESHELL:)"
                 ),
@@ -178,6 +176,11 @@ fn advice(
             Some(Advice { text, of, saves, shells: false })
         }
     }
+}
+
+/// Whether a makefile has chosen this shell. dash and ash may be /bin/sh.
+fn is_chosen(shell: &str) -> bool {
+    is_shell(shell) && !matches!(shell, "sh" | "dash" | "ash")
 }
 
 /// What all of these command lines of find or xargs do otherwise. It is certain only if it is the
@@ -276,6 +279,15 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         of_name.filter(|(known, _)| kind_of(known) == Some(kind)).collect();
     if command_lines.is_empty() {
         command_lines.push((&process, false));
+    }
+    // A shell that is not make's can be left out. One shell for a recipe of one line is no fewer.
+    if kind == Kind::Make
+        && !started.iter().any(|(shell, _)| is_chosen(shell))
+        && context.collected.programs.directory(program).is_some_and(|directory| {
+            matches!(command_lines[..], [(make, true)] if recipes::have_one_line(directory, &make.arguments))
+        })
+    {
+        return None;
     }
     let remedy = advice(kind, &command_lines, &started, programs)?;
     let Advice { text, saves, shells, .. } = &remedy;
