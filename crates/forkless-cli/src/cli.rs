@@ -114,7 +114,8 @@ fn end_with(answer: &clap::Error) -> ! {
         crate::terminal::complain!("forkless: {}", crate::terminal::plain(&line));
         process::exit(answer.exit_code());
     }
-    let printed = answer.print().and_then(|()| io::stdout().flush());
+    let there = crate::terminal::open_stdout().map(drop);
+    let printed = there.and_then(|()| answer.print()).and_then(|()| io::stdout().flush());
     let code = match printed {
         Err(error) if !answer.use_stderr() => {
             crate::terminal::complain!("forkless: cannot write to standard output: {error}");

@@ -32,6 +32,11 @@ extern "C" fn observe() {
     }
 }
 
+/// Whether a standard descriptor was closed when this process was started.
+pub(crate) fn was_closed(fd: u8) -> bool {
+    CLOSED.load(Relaxed) & 1 << fd != 0
+}
+
 /// Has the child ignore SIGPIPE and SIGCHLD if this process was started so.
 pub(crate) fn hand_on_signals(command: &mut Command) {
     if IGNORED.load(Relaxed) != 0 {

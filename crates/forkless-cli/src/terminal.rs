@@ -32,8 +32,22 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// The same as it is: for what programs read, and for what is no text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).context("cannot write to standard output")
+    let print = || {
+        let mut out = open_stdout()?;
+        out.write_all(bytes)?;
+        out.flush()
+    };
+    print().context("cannot write to standard output")
+}
+
+/// Standard output; the error of a write where it was closed. Rust's runtime opens /dev/null in its
+/// place, and all that is written would be lost without a word.
+pub(crate) fn open_stdout() -> std::io::Result<std::io::StdoutLock<'static>> {
+    #[cfg(target_os = "linux")]
+    if crate::inherited::was_closed(1) {
+        return Err(std::io::Error::from_raw_os_error(libc::EBADF));
+    }
+    Ok(stdout().lock())
 }
 
 /// Text of another process inside of a line: a newline would begin another line of the output.
@@ -53,9 +67,12 @@ pub(crate) fn can_redraw() -> bool {
     stdout().is_terminal() && !plain
 }
 
-/// The width of the terminal, or what fits a mail, a log and a page of code.
+/// What fits a mail, a log and a page of code.
+pub(crate) const WIDE: u16 = 100;
+
+/// The width of the terminal, or [`WIDE`].
 pub(crate) fn width() -> u16 {
-    if stdout().is_terminal() { console::Term::stdout().size().1 } else { 100 }
+    if stdout().is_terminal() { console::Term::stdout().size().1 } else { WIDE }
 }
 
 #[cfg(all(test, target_os = "linux"))]

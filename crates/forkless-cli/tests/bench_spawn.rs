@@ -48,6 +48,46 @@ fn json_goes_to_standard_output_alone_and_has_the_promised_shape() {
     }
 }
 
+/// Regression: the command's handler for SIGXFSZ gave each line a shell, and the rows were "limited
+/// by the kernel's work for clone, exec and exit".
+#[test]
+#[cfg(target_os = "linux")]
+fn a_line_that_needs_no_shell_is_measured_without_one() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        println!("skipped: no strace");
+        return;
+    }
+    if fs::canonicalize("/bin/sh").ok() != fs::canonicalize("/bin/dash").ok() {
+        println!("skipped: /bin/sh is not dash, which waits");
+        return;
+    }
+    let scratch = Scratch::new("lines");
+    let trace = scratch.0.join("trace");
+    let methods = ["forkless_system", "forkless_popen"];
+    for threads in ["1", "2"] {
+        let output = Command::new("strace")
+            .args(["-f", "-qq", "-e", "trace=execve", "-o"])
+            .arg(&trace)
+            .args([env!("CARGO_BIN_EXE_forkless"), "bench", "spawn", "--runs", "10", "--json", "-"])
+            .args(["--methods", &methods.join(","), "--threads", threads, "--no-save"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let trace = fs::read_to_string(&trace).unwrap();
+        // One shell in each process tells which shell it is.
+        let of_child =
+            || trace.lines().filter(|line| line.contains("execve(") && line.contains("forkless-bench-"));
+        assert!(of_child().count() >= 20, "{trace}");
+        assert_eq!(of_child().filter(|line| line.contains("/bin/sh")).count(), 0, "{trace}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for row in value["suites"][0]["rows"].as_array().unwrap() {
+            let limit = row["limit"].as_str().unwrap();
+            assert!(limit.starts_with("the kernel's work for clone, exec and exit"), "{row}");
+        }
+    }
+}
+
 #[test]
 fn results_are_saved_by_default_and_not_with_no_save() {
     let scratch = Scratch::new("save");

@@ -245,7 +245,33 @@ fn full_disk() -> Option<File> {
 #[test]
 fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
     let Some(full) = full_disk() else { return };
-    let scratch = Scratch::new("complaints-full");
+    each_output_fails("complaints-full", "No space left", |command| {
+        command.stdout(full.try_clone().unwrap());
+    });
+}
+
+/// Regression: the runtime opens /dev/null in its place, and reports were lost with exit code 0.
+#[test]
+fn a_closed_standard_output_is_said() {
+    each_output_fails("complaints-closed", "Bad file descriptor", |command| {
+        let mut closed = Command::new("sh");
+        closed.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => closed.env(name, value),
+                None => closed.env_remove(name),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            closed.current_dir(folder);
+        }
+        *command = closed;
+    });
+}
+
+/// Each subcommand says in one line that its output cannot be written, and ends with 1.
+fn each_output_fails(name: &str, why: &str, spoil: impl Fn(&mut Command)) {
+    let scratch = Scratch::new(name);
     let result = result(&scratch);
     let watch = ["diagnose", "--tier", "procfs", "--json", "-o", "report.json", "--", "true"];
     assert_ne!(forkless(&scratch, &watch).output().unwrap().status.code(), Some(2));
@@ -266,14 +292,20 @@ fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
         &["repair", "--dry-run", "--pid", "self"],
         &["diagnose", "--tier", "procfs", "--", "true"],
         &["diagnose", "--tier", "procfs", "--json", "--", "true"],
+        &["diagnose", "--tier", "procfs", "--html", "--", "true"],
         &["diagnose", "compare", "report.json", "report.json"],
+        &["bench", "spawn", "--runs", "2", "--methods", "vfork_exec", "--no-save"],
+        &["bench", "spawn", "--runs", "2", "--methods", "vfork_exec", "--no-save", "--json", "-"],
     ] {
         let own = std::process::id().to_string();
         let arguments: Vec<&str> =
             arguments.iter().map(|&word| if word == "self" { &own } else { word }).collect();
-        let output = forkless(&scratch, &arguments).stdout(full.try_clone().unwrap()).output().unwrap();
+        let mut command = forkless(&scratch, &arguments);
+        spoil(&mut command);
+        let output = command.output().unwrap();
         let line = complaint(&output);
-        assert!(line.contains("cannot write to standard output: No space left"), "{arguments:?}: {line}");
+        let expected = format!("cannot write to standard output: {why}");
+        assert!(line.contains(&expected), "{arguments:?}: {line}");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {line}");
     }
 }

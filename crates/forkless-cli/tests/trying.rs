@@ -151,6 +151,16 @@ fn a_command_without_forks_gives_run_nothing_to_do() {
     assert_eq!(last_line(&said), "forkless run -- /bin/true");
 }
 
+/// Regression: getcontext alone took less time, and "run did nothing that explains it".
+#[test]
+fn what_run_does_not_count_is_told_from_nothing() {
+    let (value, _) = json(&["--runs", "6", "--context=fast"], &["/bin/true"]);
+    assert_eq!(value["report"]["counters"]["context_switches"], 0, "{value}");
+    assert_eq!(value["verdict"]["work"], "uncounted", "{value}");
+    let sentence = value["verdict"]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("does not count: huge pages, TZ, or getcontext"), "{sentence}");
+}
+
 #[test]
 fn forks_of_small_processes_are_told_from_no_forks() {
     if !speculates() {

@@ -114,6 +114,7 @@ impl fmt::Display for Obstacle {
                 limit_ns() / 1_000_000
             ),
             Self::Acts(act) => f.write_str(act),
+            Self::SeldomExecs(0, _) => f.write_str("no child of this place gets to execute a program"),
             Self::SeldomExecs(execs, forks) => {
                 write!(f, "only {execs} of {forks} children of this place execute a program")
             }

@@ -14,8 +14,10 @@ const MOST: usize = 5;
 pub struct StartSummary {
     /// Programs: processes that were created and executed a program.
     pub programs: u64,
-    /// Processes that executed none: workers, subshells.
+    /// Processes that executed none: workers, subshells, and those whose exec failed.
     pub without_program: u64,
+    /// Those of them whose exec failed.
+    pub exec_failed: u64,
     /// Creating all of them and their execs, nanoseconds: measured where the tier measures it, else
     /// by the prices of this machine. Loading of libraries and the end of a program are not in it.
     pub cost_ns: f64,
@@ -57,6 +59,7 @@ pub(crate) fn of(starters: &Starters, each: &Times, model: &CostModel, window_ns
     let sum = |field: fn(&StarterSummary) -> u64| all.iter().map(field).sum::<u64>() + field(&others);
     let programs = sum(|starter| starter.programs);
     let without_program = sum(|starter| starter.without_program);
+    let failed = starters.iter().map(|(_, starter)| starter.exec_failed).sum::<u64>();
     let cost_ns = all.iter().map(|starter| starter.cost_ns).sum::<f64>() + others.cost_ns;
     let mut spent: Spent = starters.others.spent();
     starters.iter().for_each(|(_, starter)| spent.merge(&starter.spent()));
@@ -69,6 +72,7 @@ pub(crate) fn of(starters: &Starters, each: &Times, model: &CostModel, window_ns
     StartSummary {
         programs,
         without_program,
+        exec_failed: failed + starters.others.exec_failed,
         cost_ns,
         cpu_share: cost_ns / window_ns,
         each_ns,

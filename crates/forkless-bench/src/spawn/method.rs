@@ -178,6 +178,11 @@ impl Method {
         }
     }
 
+    /// Whether it carries out a line without a shell, where that can be.
+    pub(super) fn spares_a_shell(self) -> bool {
+        matches!(self, Method::ForklessSystem | Method::ForklessPopen)
+    }
+
     /// What the time of a method is mostly made of, beyond what every process creation costs.
     #[must_use]
     pub(crate) fn limit(self) -> &'static str {

@@ -17,6 +17,7 @@ mod libc_methods;
 mod linux;
 mod method;
 pub mod selfcheck;
+mod shells;
 mod threads;
 #[cfg(any(not(target_os = "linux"), test))]
 pub(crate) mod vfork;
@@ -30,6 +31,7 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 pub(crate) use self::linux::raw;
 pub use self::method::Method;
+use self::shells::PlainSignals;
 use self::threads::Pool;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::vfork as raw;
@@ -137,6 +139,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         Some(_) => Some(FIRST),
         None => (spec.threads > 1).then_some(Metric::RATE),
     };
+    let shells =
+        spec.methods.iter().any(|method| method.spares_a_shell()) && shells::line_gets_a_shell(&target);
     let mut arms = arms(spec, &target, first, overhead)?;
     let watch = NoiseSnapshot::start();
     let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
@@ -155,6 +159,9 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     if spec.methods.contains(&Method::ForklessFull) && !linux::may_set_groups() {
         notes.push("forkless_full without groups: setting them needs root".to_owned());
     }
+    if shells {
+        notes.push("forkless_system and forkless_popen start a shell for each line here".to_owned());
+    }
     if outcome.rounds < 20 {
         let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
         notes.push(format!("only {} {rounds}: the intervals are rough", outcome.rounds));
@@ -167,7 +174,11 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         clock_overhead_ns: overhead,
         noise,
         notes,
-        rows: rows(series(spec, outcome, further), Some(Method::VforkExec.name()), spec.schedule.seed),
+        rows: rows(
+            series(spec, outcome, further, shells),
+            Some(Method::VforkExec.name()),
+            spec.schedule.seed,
+        ),
         ..Suite::default()
     })
 }
@@ -178,7 +189,7 @@ fn steady_series(series: &[Samples], further: Option<Metric>) -> &Samples {
     &series[if further == Some(Metric::RATE) { FURTHER } else { 0 }]
 }
 
-fn series(spec: &Spec, outcome: Measured, further: Option<Metric>) -> Vec<Series> {
+fn series(spec: &Spec, outcome: Measured, further: Option<Metric>, shells: bool) -> Vec<Series> {
     let params = Params::from([
         ("child".to_owned(), Param::Word(spec.child.name())),
         ("fds".to_owned(), Param::Number(spec.fds)),
@@ -188,6 +199,7 @@ fn series(spec: &Spec, outcome: Measured, further: Option<Metric>) -> Vec<Series
     ]);
     let mut all = Vec::new();
     for (method, series) in spec.methods.iter().zip(outcome.series) {
+        let limit = if shells && method.spares_a_shell() { Method::System.limit() } else { method.limit() };
         let mut measured: Vec<(Metric, Samples)> = METRICS.into_iter().chain(further).zip(series).collect();
         if further == Some(FIRST) {
             // Beside the other times of the clock: a narrow table shows its first columns only.
@@ -198,7 +210,7 @@ fn series(spec: &Spec, outcome: Measured, further: Option<Metric>) -> Vec<Series
                 method: method.name().to_owned(),
                 params: params.clone(),
                 metric,
-                limit: Some(method.limit().to_owned()),
+                limit: Some(limit.to_owned()),
                 samples,
             });
         }
@@ -316,6 +328,7 @@ impl UntilFirst {
 
 impl Arm for Single {
     fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        let _plain = PlainSignals::take();
         let before = CpuTime::of_self_and_children();
         for _ in 0..settle {
             self.worker.spawn()?;
@@ -351,6 +364,7 @@ struct Crowd {
 impl Arm for Crowd {
     #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of a turn")]
     fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        let _plain = PlainSignals::take();
         let pool = self.pool.borrow();
         let total = counted * pool.len();
         let before = CpuTime::of_self_and_children();

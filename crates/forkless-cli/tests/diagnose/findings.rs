@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial};
+use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial, unfolded};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 21] = [
@@ -362,6 +362,14 @@ fn loops() {
     assert_eq!(finding["count"], 50);
     assert!(finding["title"].as_str().expect("text").contains("/nowhere/gone"));
     assert_eq!(finding["command"], "ls -l /nowhere/gone");
+    // Regression: they were full forks that exec and processes without a program.
+    let starts = &missing["starts"];
+    let told = [&starts["programs"], &starts["without_program"], &starts["exec_failed"]];
+    assert_eq!(told, [&Value::from(0), &50.into(), &50.into()], "{starts}");
+    let (text, _) = text_of(&[], &["missing", "50"]);
+    let text = unfolded(&text);
+    assert!(text.contains("full forks that exec or try to, 0 that do not"), "{text}");
+    assert!(text.contains("50 processes ran no program of their own, as their execs failed"), "{text}");
 }
 
 fn text_of(options: &[&str], program: &[&str]) -> (String, String) {
@@ -382,16 +390,20 @@ fn text_of(options: &[&str], program: &[&str]) -> (String, String) {
 /// tiers.
 fn text() {
     let forks = ["forkexec", "10", "512"];
-    let (text, stderr) = text_of(&[], &forks);
+    let (raw, stderr) = text_of(&[], &forks);
+    let text = unfolded(&raw);
     for part in ["fork_for_exec (known_problem.c:", "remedy", "saves", "forkless run", "0 events lost"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
     assert_eq!(stderr, "", "a tier that works needs no introduction");
     let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("1. ")).collect();
     assert!((1..=8).contains(&lines.len()), "{text}");
+    let mut report = raw.lines().skip_while(|line| !line.starts_with("1. "));
+    assert!(report.all(|line| line.chars().count() <= 100 || line.starts_with("   command  ")), "{raw}");
     assert!(!text.contains("evidence"), "{text}");
 
     let (text, stderr) = text_of(&["--verbose"], &forks);
+    let text = unfolded(&text);
     for part in
         ["   evidence fork() each time", "   from     ", "   because  ", "   who      pid ", "   where    "]
     {
@@ -401,6 +413,7 @@ fn text() {
 
     // What a tier cannot see is one line, and what it does not count is not a 0.
     let (text, stderr) = text_of(&["--tier", "perf"], &forks);
+    let text = unfolded(&text);
     assert_eq!(text.lines().filter(|line| line.starts_with("LIMITED")).count(), 1, "{text}");
     assert_eq!(stderr, "");
     assert!(!text.contains("in faults") && text.contains("0 threads"), "{text}");
@@ -437,7 +450,7 @@ fn summary() {
         .args(["diagnose", "--", "sh", "-c", "/bin/true; (:); /bin/true"])
         .output()
         .expect("forkless runs");
-    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    let text = unfolded(&String::from_utf8_lossy(&text.stdout));
     let said = "2 programs were started: 2 by sh (true 2); 1 process ran no program of its own. Creating and executing them took some ";
     assert!(text.contains(said), "{text}");
     let text = Command::new(FORKLESS).args(["diagnose", "--", "true"]).output().expect("forkless runs");

@@ -1,5 +1,9 @@
 //! Storms of short programs: found with who starts them, and a remedy that fits and works.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use libtest_mimic::Trial;
 use serde_json::Value;
 
@@ -7,10 +11,14 @@ use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 5] = [
+    let tests: [Test; 9] = [
         ("storms::a_script_that_starts_date_for_each_line", script, "bash"),
         ("storms::xargs_with_one_argument_each", xargs, "xargs"),
         ("storms::find_with_one_file_each", find_exec, "find"),
+        ("storms::another_line_of_find_has_the_same_output", lines_of_find, "find"),
+        ("storms::another_line_of_xargs_has_the_same_output", lines_of_xargs, "xargs"),
+        ("storms::no_other_line_is_none", without_another_line, "xargs"),
+        ("storms::a_program_called_sh1_is_no_shell", no_shell, "sh"),
         ("storms::make_with_a_shell_for_each_line", make, "make"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
@@ -70,6 +78,112 @@ fn find_exec() {
     is_quiet(&mended);
 }
 
+/// A directory of 60 files, and what a line prints in it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("in")).expect("a directory");
+        for number in 0..60 {
+            fs::write(path.join(format!("in/f{number}.txt")), format!("x {number}\ny\n")).expect("a file");
+        }
+        Self(path)
+    }
+
+    fn line(&self, line: &str) -> String {
+        format!("cd {} && {{ {line}; }}", self.0.display())
+    }
+
+    fn printed(&self, line: &str) -> String {
+        let output = Command::new("sh").args(["-c", &self.line(line)]).output().expect("sh runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    fn report(&self, line: &str) -> Option<Value> {
+        report_in("tracepoints", &["sh", "-c", &format!("{} >/dev/null", self.line(line))])
+    }
+
+    /// The other line is in the remedy's words, and does the same with few programs.
+    #[track_caller]
+    fn is_remedied(&self, line: &str, remedy: &str, other: &str) {
+        let Some(found) = self.report(line) else { return };
+        storm(&found, 60, " starts 60 short programs", remedy);
+        let printed = self.printed(line);
+        assert!(!printed.is_empty(), "{line}");
+        assert_eq!(self.printed(other), printed, "{other}");
+        let Some(mended) = self.report(other) else { return };
+        is_quiet(&mended);
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Regression: each was told to end with `{} +`, which is an error or silently does something else.
+fn lines_of_find() {
+    let files = Files::new("storms-find");
+    for (each, remedy, many) in [
+        ("chmod 600 {}", "{} +", "chmod 600 {} +"),
+        (
+            "sh -c 'echo \"$1\"' _ {}",
+            "sh -c 'for f do ...; done' _ {} +",
+            "sh -c 'for f do echo \"$f\"; done' _ {} +",
+        ),
+        ("basename {} .txt", "basename -s .txt {} +", "basename -s .txt {} +"),
+        ("grep x {}", "grep -h x {} +", "grep -h x {} +"),
+        ("head -n 1 {}", "head -n 1 -q {} +", "head -n 1 -q {} +"),
+        ("echo {}", "printf '%s\\n' {} +", "printf '%s\\n' {} +"),
+        ("cp {} to", "cp -t to {} +", "cp -t to {} +"),
+    ] {
+        let line = |action: &str| {
+            format!("rm -rf to && mkdir to && find in -type f -exec {action} && stat -c '%n %a %s' in/* to/*")
+        };
+        // Something is there for stat.
+        let line = |action: &str| line(action).replace("mkdir to &&", "mkdir to && : >to/any &&");
+        files.is_remedied(&line(&format!("{each} \\;")), remedy, &line(many));
+    }
+}
+
+/// Regression: each was told to leave -n1 out.
+fn lines_of_xargs() {
+    let files = Files::new("storms-xargs");
+    for (each, remedy, many) in [
+        ("-n1 cat", "leave -n1 out", "cat"),
+        ("-n1", "printf '%s\\n'", "printf '%s\\n'"),
+        ("-n1 basename", "leave -n1 out: basename -a", "basename -a"),
+        (
+            "-n1 sh -c 'echo \"$0\"'",
+            "sh -c 'for f do ...; done' _, with \"$f\" in place of $0",
+            "sh -c 'for f do echo \"$f\"; done' _",
+        ),
+        ("-I{} cksum {}", "xargs -d '\\n' cksum", "-d '\\n' cksum"),
+    ] {
+        let line = |options: &str| format!("printf '%s\\n' in/* | xargs {options}");
+        files.is_remedied(&line(each), remedy, &line(many));
+    }
+}
+
+/// Regression: pairs that were compared were to be given to one cmp.
+fn without_another_line() {
+    let files = Files::new("storms-none");
+    for line in [
+        "printf '%s\\n' in/* in/* | sort | xargs -n2 cmp",
+        "find in -type f -exec cmp {} {} \\;",
+        "find in -type f -exec date \\;",
+        "printf '%s\\n' in/* | xargs -I{} cmp {} in/{}",
+    ] {
+        let Some(found) = files.report(&format!("{line} 2>&1 || :")) else { return };
+        assert!(found["starts"]["programs"].as_u64().is_some_and(|programs| programs >= 60), "{found}");
+        is_quiet(&found);
+    }
+}
+
 /// The remedy removes shells, as many as a recipe has further lines.
 fn make() {
     let recipes = fixture("recipes.mk");
@@ -85,6 +199,34 @@ fn make() {
     assert!(finding["remedy"].to_string().contains(".ONESHELL"), "{finding}");
     let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
     assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
+    // Regression: what one shell for each recipe of one line was to save.
+    let files = Files::new("storms-make");
+    let lines = "all: $(addprefix x,$(shell seq 1 80))\nx%:\n\t@true && echo $@ >/dev/null\n";
+    for (name, line) in [("Makefile", "make"), ("other.mk", "make -f other.mk")] {
+        fs::write(files.0.join(name), lines).expect("a file");
+        let Some(single) = files.report(line) else { return };
+        assert_eq!(shells(&single), 80, "{}", single["starts"]);
+        is_quiet(&single);
+        fs::remove_file(files.0.join(name)).expect("it was there");
+    }
+}
+
+/// Regression: a C program that calls system() had advice for scripts, because of its name.
+fn no_shell() {
+    let program = crate::support::known_problem().expect("checked before");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("storms-names");
+    fs::create_dir_all(&folder).expect("a directory");
+    for name in ["sh1", "make2", "perl5"] {
+        let own = folder.join(name);
+        fs::copy(program, &own).expect("a program");
+        let found = report_in("tracepoints", &[&own.to_string_lossy(), "shell", "60"]);
+        fs::remove_file(&own).expect("it was there");
+        let Some(found) = found else { return };
+        is_quiet(&found);
+        let finding = of_kind(&found, "needless_shell");
+        assert_eq!(finding["process"]["name"], name, "{finding}");
+        assert_eq!(finding["count"], 60, "{finding}");
+    }
 }
 
 fn quiet() {

@@ -155,6 +155,18 @@ pub(crate) fn bpf_maps() -> Vec<u32> {
     ids
 }
 
+/// A report for people without the breaks of its lines: what goes on begins farther in than labels.
+pub(crate) fn unfolded(text: &str) -> String {
+    let mut whole = String::new();
+    for line in text.lines() {
+        let goes_on = line.starts_with("  ") && line.as_bytes().get(3).is_none_or(|byte| *byte == b' ');
+        let goes_on = goes_on || line.starts_with("  ") && !line.starts_with("   ");
+        whole += if goes_on { " " } else { "\n" };
+        whole += if goes_on { line.trim_start() } else { line };
+    }
+    whole.trim_start_matches('\n').to_owned() + "\n"
+}
+
 /// The report's only finding.
 #[track_caller]
 pub(crate) fn only(report: &Value, kind: &str) -> Value {

@@ -2,9 +2,12 @@
 //! then executes its program is two programs of one process, and each has its own creations.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::creation::ProgramKey;
 use crate::event::SeenProgram;
+use crate::interpreter::Family;
 use crate::invocation::Invocation;
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
@@ -25,6 +28,8 @@ pub(crate) struct Programs {
     invocations: HashMap<ProgramKey, Option<Invocation>>,
     /// Whether the preloaded library can be in them.
     reaches: HashMap<ProgramKey, Reach>,
+    /// Working directories of those that read a file there, which tells what they can do otherwise.
+    directories: HashMap<ProgramKey, PathBuf>,
     /// Programs whose arguments the kernel side has cut.
     cut: HashSet<ProgramKey>,
 }
@@ -46,6 +51,17 @@ impl Programs {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &ProcessName> {
         self.names.values()
+    }
+
+    /// The programs of this name, each with whether all of its arguments are known.
+    pub(crate) fn of_name<'n>(&'n self, name: &'n str) -> impl Iterator<Item = (&'n ProcessName, bool)> {
+        let named = self.names.iter().filter(move |(_, known)| known.name == name);
+        named.map(|(key, known)| (known, !self.cut.contains(key)))
+    }
+
+    /// The working directory of a make.
+    pub(crate) fn directory(&self, key: ProgramKey) -> Option<&Path> {
+        self.directories.get(&key).map(PathBuf::as_path)
     }
 
     pub(crate) fn invocation(&self, key: ProgramKey) -> Option<&Invocation> {
@@ -110,6 +126,13 @@ impl Programs {
     }
 
     fn insert(&mut self, key: ProgramKey, name: ProcessName) {
+        if name.exe.as_deref().and_then(Family::of_file) == Some(Family::Make)
+            && !self.directories.contains_key(&key)
+            && let Ok(directory) = fs::read_link(format!("/proc/{}/cwd", key.pid))
+            && (key.image == 0 || procfs::is_still(key) == Some(true))
+        {
+            self.directories.insert(key, directory);
+        }
         self.names.insert(key, name);
         self.latest.insert(key.pid, key);
     }
@@ -146,10 +169,11 @@ impl Programs {
         if self.names.len() >= MAX_PROGRAMS / 2 {
             self.names.clear();
         }
-        let Self { names, latest, invocations, reaches, cut } = self;
+        let Self { names, latest, invocations, reaches, directories, cut } = self;
         latest.retain(|_, key| names.contains_key(key));
         invocations.retain(|key, _| wanted.contains(key));
         reaches.retain(|key, _| wanted.contains(key));
+        directories.retain(|key, _| names.contains_key(key));
         cut.retain(|key| names.contains_key(key));
     }
 }

@@ -23,6 +23,8 @@ const MOST_FILES: usize = 16;
 pub(crate) struct Starter {
     /// Programs: creations whose child executed one.
     pub(crate) programs: u64,
+    /// Creations whose child tried to execute a program, and could not.
+    pub(crate) exec_failed: u64,
     /// Programs that ended within [`SHORT`].
     pub(crate) short: u64,
     /// Times that another process of this name started a program than the one before it.
@@ -45,6 +47,7 @@ pub(crate) struct Starter {
 impl Starter {
     fn add(&mut self, creation: &Creation) {
         self.spent.merge(&Spent::of(creation));
+        self.exec_failed += u64::from(!creation.execed() && creation.exec_errno.is_some());
         if creation.execed() {
             self.programs += 1;
             let path = creation.exec_path.as_deref().unwrap_or("?");
@@ -82,6 +85,7 @@ impl Starter {
             }
         }
         self.programs += other.programs;
+        self.exec_failed += other.exec_failed;
         self.short += other.short;
         self.turns += other.turns;
         self.lives.merge(&other.lives);
@@ -197,6 +201,11 @@ mod tests {
         assert_eq!(starter.cost_ns(&model), 1617.0, "a spawn's price has its exec");
         assert_eq!((starter.programs, starter.creations()), (2, 3));
         assert_eq!(starter.started.top(2), [("true".to_owned(), 2)]);
+        starter.add(&Creation { exec_errno: Some(2), ..fork(None) });
+        starter.add(&Creation { exec_errno: Some(2), ..execed(fork(None)) });
+        let mut merged = Starter::default();
+        merged.merge(&starter);
+        assert_eq!((merged.programs, merged.exec_failed), (3, 1), "a search along PATH has succeeded");
     }
 
     /// Regression: beside 24 busy processes each program lived longer than 100 ms, and no storm was

@@ -2,6 +2,8 @@
 //! starters with a remedy of their own are found: a server that starts programs by posix_spawn is
 //! healthy.
 
+use super::gathering::{self, Gathered};
+use super::recipes;
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
 use crate::collect::{Group, LineCounts, Outcome, Starter};
 use crate::creation::{Place, ProgramKey};
@@ -23,6 +25,8 @@ const BY_ONE: u64 = 10;
 const SAVED: f64 = 0.05;
 /// Part of the programs that must be short.
 const SHORT: f64 = 0.9;
+/// So many words of a shell a remedy names at most. Only what they replace is saved.
+const NAMED_WORDS: usize = 8;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     context.starters.iter().filter_map(|(_, starter)| storm(context, starter)).collect()
@@ -44,18 +48,25 @@ pub(super) fn is_starter(process: &ProcessName) -> bool {
     kind_of(process).is_some()
 }
 
-/// By the program's file, or by the name that busybox was called by.
+/// By the program's file. Only busybox is what it was called: any other program may have been given
+/// a shell's name (`exec -a`).
 fn kind_of(process: &ProcessName) -> Option<Kind> {
-    let called = process.arguments.first().map(|word| file_name(word.trim_start_matches('-')));
+    let called = || process.arguments.first().map(|word| file_name(word.trim_start_matches('-')));
     let exe = process.exe.as_deref().map(file_name);
-    [exe, called].into_iter().flatten().find_map(|name| match (Family::of_file(name), name) {
+    let name = exe.filter(|exe| !is_many(exe)).or_else(called)?;
+    match (Family::of_file(name), name) {
         (Some(Family::Bash), _) => Some(Kind::Bash),
         (Some(Family::Shell), _) => Some(Kind::Shell),
         (Some(Family::Make), _) => Some(Kind::Make),
         (_, "xargs" | "gxargs") => Some(Kind::Xargs),
         (_, "find" | "gfind") => Some(Kind::Find),
         _ => None,
-    })
+    }
+}
+
+/// Whether a file is many programs.
+fn is_many(file: &str) -> bool {
+    file.starts_with("busybox") || file.starts_with("toybox")
 }
 
 /// Whether a shell carries out a script: then it is not called by its own name alone.
@@ -91,78 +102,69 @@ fn builtin(kind: Kind, program: &str) -> Option<&'static str> {
 
 struct Advice {
     text: String,
-    /// The programs of which it saves starts.
-    of: fn(Kind, &str) -> bool,
+    /// The programs of which it saves starts, where it is not all of them.
+    of: Option<Vec<String>>,
     /// Share of all starts that it saves.
     saves: Estimate,
+    /// Whether of shells it saves nothing but what a shell adds to its line's programs.
+    shells: bool,
 }
 
-/// Any program: one start of it does the work of many.
-const ANY: fn(Kind, &str) -> bool = |_, _| true;
+impl Advice {
+    fn is_about(&self, program: &str) -> bool {
+        self.of.as_ref().is_none_or(|of| of.iter().any(|name| name == program))
+    }
+}
 
-/// The remedy that fits the starter. `started` has the most frequent programs.
-fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs: u64) -> Advice {
+/// The remedy that fits the starter, if there is one. `started` has the most frequent programs;
+/// `command_lines` those of all starters of the name, each with whether it is whole.
+fn advice(
+    kind: Kind,
+    command_lines: &[(&ProcessName, bool)],
+    started: &[(String, u64)],
+    programs: u64,
+) -> Option<Advice> {
     let share = |count: u64| count as f64 / programs.max(1) as f64;
     // At most: starting each program once.
     let once = share(programs.saturating_sub(started.len() as u64));
-    let at_most = |share: f64| Estimate { low: 0.0, mid: share, high: share };
-    let has = |options: &[&str]| {
-        let given = |word: &&String| options.iter().any(|option| word.starts_with(option));
-        process.arguments.iter().find(given).cloned()
-    };
     match kind {
         Kind::Bash | Kind::Shell => {
-            let own = |name: &str| builtin(kind, name);
-            let count: u64 =
-                started.iter().filter(|(name, _)| own(name).is_some()).map(|(_, count)| count).sum();
-            let mut words: Vec<&str> = started.iter().filter_map(|(name, _)| own(name)).collect();
-            words.dedup();
-            words.truncate(3);
+            let mut words: Vec<&str> = started.iter().filter_map(|(name, _)| builtin(kind, name)).collect();
+            // One word may be for several programs, and they need not follow each other.
+            let mut seen = std::collections::HashSet::new();
+            words.retain(|word| seen.insert(*word));
+            words.truncate(NAMED_WORDS);
             if words.is_empty() {
                 let text = "Start one program for many lines or files, not one for each: read them in a loop into its input, or give it all the files".to_owned();
-                return Advice { text, of: ANY, saves: at_most(once) };
+                let saves = Estimate { low: 0.0, mid: once, high: once };
+                return Some(Advice { text, of: None, saves, shells: false });
             }
-            Advice {
+            let is_named = |name: &str| builtin(kind, name).is_some_and(|word| words.contains(&word));
+            let named = started.iter().filter(|(name, _)| is_named(name));
+            Some(Advice {
                 text: format!("Use what the shell does itself: {}", words.join(", ")),
-                of: |kind, name| builtin(kind, name).is_some(),
-                saves: Estimate::exact(share(count)),
-            }
+                saves: Estimate::exact(share(named.clone().map(|(_, count)| count).sum())),
+                of: Some(named.map(|(name, _)| name.clone()).collect()),
+                shells: false,
+            })
         }
-        Kind::Xargs => {
-            let cut = |option: String| option.chars().take(20).collect::<String>();
-            // It takes a line each time: without it the command has other words.
-            if let Some(option) = has(&["-I", "-i", "--replace"]) {
-                let text = format!(
-                    "Let one program read all the lines: {} starts one for each, and no number changes that",
-                    cut(option)
-                );
-                return Advice { text, of: ANY, saves: at_most(once) };
-            }
-            let text = match has(&["-n", "-L", "-l", "--max-args", "--max-lines"]) {
-                Some(option) => {
-                    format!(
-                        "Give each program many arguments: leave {} out, or raise its number",
-                        cut(option)
-                    )
-                }
-                None => "Give each program more arguments: raise -s, or let it read its input".to_owned(),
-            };
-            Advice { text, of: ANY, saves: Estimate::exact(once) }
+        Kind::Xargs | Kind::Find => {
+            let Gathered { text, certain, shells } = gathered(kind, command_lines)?;
+            // Whether the program takes many is not known.
+            let unsure = Estimate { low: 0.0, mid: once / 2.0, high: once };
+            Some(Advice {
+                text,
+                of: None,
+                saves: if certain { Estimate::exact(once) } else { unsure },
+                shells,
+            })
         }
-        Kind::Find => Advice {
-            text: "End -exec with {} + and not with {} \\;, so that one program gets many files".to_owned(),
-            of: ANY,
-            saves: Estimate::exact(once),
-        },
         Kind::Make => {
-            let shells =
-                share(started.iter().filter(|(name, _)| is_shell(name)).map(|(_, count)| count).sum());
+            let of = started.iter().filter(|(name, _)| is_shell(name));
+            let shells = share(of.clone().map(|(_, count)| count).sum());
             // make starts a plain line itself only if SHELL is as it is by default
-            // (`construct_command_argv_internal` of its job.c). dash and ash may be /bin/sh.
-            let other = |(name, _): &&(String, u64)| {
-                is_shell(name) && !matches!(name.as_str(), "sh" | "dash" | "ash")
-            };
-            let text = match started.iter().find(other) {
+            // (`construct_command_argv_internal` of its job.c).
+            let text = match started.iter().find(|(name, _)| is_chosen(name)) {
                 Some((shell, _)) => format!(
                     "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else, where a recipe has several lines, let one shell run them all (.ONESHELL:)"
                 ),
@@ -170,9 +172,37 @@ fn advice(kind: Kind, process: &ProcessName, started: &[(String, u64)], programs
             };
             // How many lines a recipe has is not seen: one shell for each recipe is left.
             let saves = Estimate { low: 0.0, mid: shells / 2.0, high: shells };
-            Advice { text, of: |_, name| is_shell(name), saves }
+            let of = Some(of.map(|(name, _)| name.clone()).collect());
+            Some(Advice { text, of, saves, shells: false })
         }
     }
+}
+
+/// Whether a makefile has chosen this shell. dash and ash may be /bin/sh.
+fn is_chosen(shell: &str) -> bool {
+    is_shell(shell) && !matches!(shell, "sh" | "dash" | "ash")
+}
+
+/// What all of these command lines of find or xargs do otherwise. It is certain only if it is the
+/// same for each.
+fn gathered(kind: Kind, command_lines: &[(&ProcessName, bool)]) -> Option<Gathered> {
+    let starts = |process: &ProcessName| {
+        kind == Kind::Xargs || process.arguments.iter().any(|word| word.starts_with("-exec"))
+    };
+    let lines = command_lines.iter().filter(|(process, _)| starts(process));
+    let mut told: Vec<Option<Gathered>> = lines
+        .map(|(process, whole)| {
+            // Beside GNU's find there are GNU's programs.
+            let gnu = process.exe.as_deref().is_none_or(|exe| !is_many(file_name(exe)));
+            let of = if kind == Kind::Find { gathering::of_find } else { gathering::of_xargs };
+            of(&process.arguments, gnu).map(|found| Gathered { certain: found.certain && *whole, ..found })
+        })
+        .collect();
+    told.sort();
+    told.dedup();
+    let is_same = told.len() == 1;
+    let found = told.into_iter().flatten().next()?;
+    Some(Gathered { certain: found.certain && is_same, ..found })
 }
 
 /// What a start of a program takes of processors, from its creation to its end. `busy` is what it
@@ -197,6 +227,13 @@ fn start(kind: Kind, model: &CostModel, caller_ns: f64, busy: Option<Estimate>) 
         }
         None => least,
     }
+}
+
+/// What a start of a shell is without the programs of its line, which the shell that is left starts
+/// in its place. If there are none, all of it is saved.
+fn shell_alone(model: &CostModel, start: Estimate) -> Estimate {
+    let Estimate { low, mid, .. } = model.shell.at_least_zero();
+    Estimate { low: low.min(start.high), mid: mid.min(start.high), high: start.high }
 }
 
 /// The mean of programs by how often they were started.
@@ -237,12 +274,29 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     if context.share(cost_ns) < context.thresholds.share * SHARE {
         return None;
     }
-    let Advice { text, of, saves } = advice(kind, &process, &started, programs);
+    let of_name = context.collected.programs.of_name(&process.name);
+    let mut command_lines: Vec<(&ProcessName, bool)> =
+        of_name.filter(|(known, _)| kind_of(known) == Some(kind)).collect();
+    if command_lines.is_empty() {
+        command_lines.push((&process, false));
+    }
+    // A shell that is not make's can be left out. One shell for a recipe of one line is no fewer.
+    if kind == Kind::Make
+        && !started.iter().any(|(shell, _)| is_chosen(shell))
+        && context.collected.programs.directory(program).is_some_and(|directory| {
+            matches!(command_lines[..], [(make, true)] if recipes::have_one_line(directory, &make.arguments))
+        })
+    {
+        return None;
+    }
+    let remedy = advice(kind, &command_lines, &started, programs)?;
+    let Advice { text, saves, shells, .. } = &remedy;
     if saves.mid < SAVED {
         return None;
     }
-    let saved = started.iter().filter(|(name, _)| of(kind, name));
+    let saved = started.iter().filter(|(name, _)| remedy.is_about(name));
     let each = mean_start(saved, start);
+    let each = if *shells { shell_alone(model, each) } else { each };
     let saving_each =
         Estimate { low: each.low * saves.low, mid: each.mid * saves.mid, high: each.high * saves.high };
     if context.shares(saving_each, programs).mid < context.thresholds.share {
@@ -294,7 +348,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
         },
         evidence: list,
         reason: "Each program is created, executed, linked with its libraries and taken down again, which takes longer than its work.".to_owned(),
-        explanation: text,
+        explanation: text.clone(),
         ..context.finding(FindingKind::StartStorm, &process, &[program], programs, saving_each)
     })
 }
@@ -392,12 +446,16 @@ mod tests {
         }
     }
 
+    fn advised(kind: Kind, process: &ProcessName, started: &[(&str, u64)]) -> Option<Advice> {
+        let started: Vec<_> = started.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let programs = started.iter().map(|(_, count)| count).sum();
+        advice(kind, &[(process, true)], &started, programs)
+    }
+
     #[test]
     fn a_remedy_fits_who_starts_the_programs() {
         let said = |kind, process: &ProcessName, started: &[(&str, u64)]| {
-            let started: Vec<_> = started.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-            let programs = started.iter().map(|(_, count)| count).sum();
-            let Advice { text, saves, .. } = advice(kind, process, &started, programs);
+            let Advice { text, saves, .. } = advised(kind, process, started).expect("a remedy");
             (text, saves.mid)
         };
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
@@ -409,13 +467,6 @@ mod tests {
         // dash's printf knows no times.
         let (text, saves) = said(Kind::Shell, &bash, &[("date", 90), ("gcc", 10)]);
         assert!(text.starts_with("Start one program for many lines") && saves == 0.98, "{text} {saves}");
-        let xargs = process("/usr/bin/xargs", &["xargs", "-n1", "echo"]);
-        assert!(said(Kind::Xargs, &xargs, &[("echo", 100)]).0.contains("leave -n1 out"));
-        // Regression: without -I the command has no {}, and -I has no number.
-        let replaces = process("/usr/bin/xargs", &["xargs", "-I{}", "ln", "-sf", "{}", "to/l{}"]);
-        let (text, _) = said(Kind::Xargs, &replaces, &[("ln", 100)]);
-        assert!(text.starts_with("Let one program read all the lines: -I{}"), "{text}");
-        assert!(!text.contains("leave") && !text.contains("raise"), "{text}");
         let make = process("/usr/bin/make", &["make", "SHELL=/bin/mksh"]);
         let (text, saves) = said(Kind::Make, &make, &[("mksh", 80), ("cc", 20)]);
         assert!(text.contains("no line needs mksh") && saves == 0.4, "{text} {saves}");
@@ -423,8 +474,66 @@ mod tests {
         // Regression: 300 recipes of one line were told .ONESHELL:, which changed nothing.
         assert!(text.starts_with("Where a recipe has several lines, let one shell run"), "{text}");
         assert!(text.contains("a recipe of one line gains nothing"), "{text}");
-        let sh = [("sh".to_owned(), 80)];
-        assert_eq!(advice(Kind::Make, &make, &sh, 80).saves.low, 0.0, "how many lines is not seen");
+        let sh = advised(Kind::Make, &make, &[("sh", 80)]).expect("a remedy");
+        assert_eq!(sh.saves.low, 0.0, "how many lines is not seen");
+    }
+
+    /// Regression: three of six remedies were named, and all six were the saving.
+    #[test]
+    fn what_is_saved_is_what_is_named() {
+        let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
+        let all = [("sed", 9), ("date", 8), ("cut", 7), ("cat", 6), ("grep", 5), ("dirname", 4), ("cc", 1)];
+        let Advice { text, saves, of, .. } = advised(Kind::Bash, &bash, &all).expect("a remedy");
+        let named: Vec<&str> = all.iter().map(|(name, _)| *name).filter(|name| text.contains(name)).collect();
+        assert_eq!(named, ["sed", "date", "cut", "cat", "grep", "dirname"], "{text}");
+        assert_eq!(text.matches("for sed, tr and cut").count(), 1, "{text}");
+        assert_eq!(
+            (of.unwrap_or_default(), saves.mid),
+            (named.iter().map(|name| (*name).to_owned()).collect(), 39.0 / 40.0)
+        );
+        let many: Vec<(&str, u64)> =
+            ["basename", "dirname", "expr", "seq", "test", "true", "date", "cat", "sed", "grep", "sleep"]
+                .map(|name| (name, 10))
+                .to_vec();
+        let Advice { text, saves, of, .. } = advised(Kind::Bash, &bash, &many).expect("a remedy");
+        let named = many.iter().filter(|(name, _)| text.contains(&format!("for {name}")));
+        assert_eq!(of.map(|of| of.len()), Some(named.count()), "{text}");
+        assert_eq!(saves.mid, NAMED_WORDS as f64 / many.len() as f64);
+    }
+
+    /// Regression: find and xargs were told the same words, whatever they started.
+    #[test]
+    fn find_and_xargs_are_advised_by_their_whole_command_lines() {
+        let rm = process("/usr/bin/xargs", &["xargs", "-n1", "rm"]);
+        let app = process("/usr/bin/xargs", &["xargs", "-n1", "app"]);
+        let mv = process("/usr/bin/xargs", &["xargs", "-n2", "mv"]);
+        let saves = |lines: &[(&ProcessName, bool)]| {
+            advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100).map(|advice| advice.saves.low)
+        };
+        assert_eq!(saves(&[(&rm, true)]), Some(0.99));
+        assert_eq!(saves(&[(&rm, true), (&rm, true)]), Some(0.99));
+        // Whether it holds is not known, or not for each.
+        for lines in [&[(&rm, false)][..], &[(&app, true)], &[(&rm, true), (&mv, true)]] {
+            assert_eq!(saves(lines), Some(0.0), "{lines:?}");
+        }
+        assert_eq!(saves(&[(&mv, true)]), None);
+        let find = |line: &[&str]| process("/usr/bin/find", &[&["find", "."], line].concat());
+        let (plain, each) = (find(&["-type", "f"]), find(&["-exec", "rm", "{}", ";"]));
+        let saves = |lines: &[(&ProcessName, bool)]| {
+            advice(Kind::Find, lines, &[("rm".to_owned(), 100)], 100).map(|advice| advice.saves.low)
+        };
+        assert_eq!(saves(&[(&plain, true), (&each, true)]), Some(0.99), "the other starts nothing");
+        assert_eq!(saves(&[(&plain, true)]), None);
+    }
+
+    /// A shell's programs are started all the same.
+    #[test]
+    fn a_loop_saves_what_a_shell_adds() {
+        let model = CostModel { shell: Estimate::exact(300.0), ..CostModel::default() };
+        let whole = Estimate { low: 800.0, mid: 900.0, high: 1_000.0 };
+        assert_eq!(shell_alone(&model, whole), Estimate { low: 300.0, mid: 300.0, high: 1_000.0 });
+        let find = process("/usr/bin/find", &["find", "-exec", "sh", "-c", "echo $1", "_", "{}", ";"]);
+        assert!(advised(Kind::Find, &find, &[("sh", 90)]).is_some_and(|advice| advice.shells));
     }
 
     /// Regression: date, basename and expr took twice the price of the smallest program. Builtins
@@ -432,9 +541,11 @@ mod tests {
     #[test]
     fn what_a_start_saves_is_what_it_took() {
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
-        let of =
-            |kind, program: &str| (advice(kind, &bash, &[("date".to_owned(), 90)], 90).of)(kind, program);
-        assert!(of(Kind::Bash, "date") && !of(Kind::Bash, "gcc") && of(Kind::Find, "gcc"));
+        let of = |kind, program: &str| {
+            let advice = advised(kind, &bash, &[("date", 90), ("dash", 90)]);
+            advice.is_some_and(|advice| advice.is_about(program))
+        };
+        assert!(of(Kind::Bash, "date") && !of(Kind::Bash, "gcc"));
         assert!(!of(Kind::Make, "gcc") && of(Kind::Make, "dash"));
         let (program, spawn) = (Estimate::exact(500.0), Estimate::exact(100.0));
         let model = CostModel { program, spawn, ..CostModel::default() };
@@ -459,6 +570,11 @@ mod tests {
         assert_eq!(kind("/usr/bin/make", &["make", "-j4"]), Some(Kind::Make));
         assert_eq!(kind("/bin/busybox", &["xargs", "-n", "1"]), Some(Kind::Xargs));
         assert_eq!(kind("/usr/sbin/httpd", &["httpd"]), None);
+        // Regression: each was a shell or make.
+        assert_eq!(kind("/srv/sh1", &["./sh1"]), None);
+        assert_eq!(kind("/srv/make2", &["make2"]), None);
+        assert_eq!(kind("/srv/app", &["bash"]), None, "exec -a");
+        assert_eq!(kind("/usr/bin/bash", &["-bash"]), Some(Kind::Bash));
         assert_eq!(kind_of(&ProcessName::default()), None);
     }
 }

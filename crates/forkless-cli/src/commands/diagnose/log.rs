@@ -12,12 +12,14 @@ use forkless_diagnose::{ChildEnd, Creation, CreationKind, Event, Watch};
 use super::filter::Filter;
 use super::{Args, EndReason, WatchEnd, classify};
 use crate::exit::Exit;
+use crate::terminal;
 
 /// A child that lives this long is printed before it ends.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(watch: &mut Watch, ending: &WatchEnd, begin: u64, args: &Args) -> anyhow::Result<Exit> {
-    let mut log = Log { out: io::stdout().lock(), begin, filter: &args.filter, json: args.json, printed: 0 };
+    let out = terminal::open_stdout().context("cannot write to standard output")?;
+    let mut log = Log { out, begin, filter: &args.filter, json: args.json, printed: 0 };
     let mut printed_running: HashSet<(u64, u32)> = HashSet::new();
     loop {
         // Ask before the drain, so that the drain still takes in the last events.

@@ -300,7 +300,8 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     } else if args.pprof {
         pprof::print(&mut text, &report)?;
     } else {
-        text::print(&mut text, &report, reason, args.verbose)?;
+        let width = if file.is_some() { terminal::WIDE } else { terminal::width() };
+        text::print(&mut text, &report, reason, args.verbose, width)?;
     }
     match file {
         Some((file, path)) => {

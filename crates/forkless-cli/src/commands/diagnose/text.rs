@@ -16,10 +16,53 @@ pub(super) fn print(
     report: &DiagnosisReport,
     reason: EndReason,
     verbose: bool,
+    width: u16,
 ) -> io::Result<()> {
     let mut text = Vec::new();
     print_report(&mut text, report, reason, verbose)?;
-    out.write_all(terminal::plain(&String::from_utf8_lossy(&text)).as_bytes())
+    let text = terminal::plain(&String::from_utf8_lossy(&text));
+    out.write_all(folded(&text, usize::from(width)).as_bytes())
+}
+
+/// The report in lines of this width. A command stays on its line, to be copied.
+fn folded(text: &str, width: usize) -> String {
+    text.lines()
+        .map(|line| if line.starts_with(COMMAND) { format!("{line}\n") } else { fold(line, width) })
+        .collect()
+}
+
+/// What stands before a command.
+const COMMAND: &str = "   command  ";
+
+/// A line in several, each of which begins below the text of the first, behind `   where    `. A
+/// title's begin farther in than the labels below it.
+fn fold(line: &str, width: usize) -> String {
+    let is_labelled = line.starts_with("   ");
+    let indent = match line.split_once(". ") {
+        _ if is_labelled => COMMAND.len(),
+        Some((rank, _)) if rank.parse::<usize>().is_ok() => rank.len() + 4,
+        _ => 2,
+    };
+    // What follows a label may begin with blanks.
+    let head = if is_labelled { line.char_indices().nth(indent).map_or(line.len(), |(at, _)| at) } else { 0 };
+    let mut text = line[..head].to_owned();
+    let mut column = text.chars().count();
+    let mut is_first = true;
+    for word in line[head..].split(' ') {
+        let length = word.chars().count();
+        if !is_first && column + 1 + length > width && column > indent {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if !is_first {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+        is_first = false;
+    }
+    text + "\n"
 }
 
 fn print_report(
@@ -76,8 +119,10 @@ pub(super) fn counts(report: &DiagnosisReport) -> String {
         short @ ..1_000_000_000 => duration(short),
         long => format!("{:.1} s", long as f64 / 1e9),
     };
+    // A fork for an exec that fails is one all the same.
+    let or_try = if report.starts.exec_failed > 0 { " or try to" } else { "" };
     format!(
-        "{window} watched by {}: {} ({} full forks that exec, {} that do not, {} sharing memory){threads}, {} events lost",
+        "{window} watched by {}: {} ({} full forks that exec{or_try}, {} that do not, {} sharing memory){threads}, {} events lost",
         report.tier,
         super::creations(report.totals.creations),
         c.full_fork_then_exec,
@@ -98,6 +143,12 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
         0 => String::new(),
         1 => "1 process ran no program of its own".to_owned(),
         processes => format!("{processes} processes ran no program of their own"),
+    };
+    let without = match starts.exec_failed {
+        0 => without,
+        1 if starts.without_program == 1 => format!("{without}, as its exec failed"),
+        failed if failed == starts.without_program => format!("{without}, as their execs failed"),
+        failed => format!("{without}, {failed} of them because their execs failed"),
     };
     if starts.programs == 0 {
         return if without.is_empty() {
@@ -148,7 +199,7 @@ fn print_finding(
         print_evidence(out, f)?;
     }
     writeln!(out, "   remedy   {}", in_line(&remedy::sentence(f)))?;
-    writeln!(out, "   command  {}", in_line(&remedy::command(report, f)))?;
+    writeln!(out, "{COMMAND}{}", in_line(&remedy::command(report, f)))?;
     let in_caller = f.saving_in_caller_ns.filter(|part| part.mid > 0.0 && *part != f.saving_each_ns);
     writeln!(
         out,
@@ -262,6 +313,28 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: a terminal of 80 columns got lines of 153.
+    #[test]
+    fn a_report_fits_its_width() {
+        let remedy = format!("   remedy   {}", "words that say it ".repeat(20).trim_end());
+        let title = format!("12. {}", "a title ".repeat(30).trim_end());
+        let command = format!("   command  {}", "word ".repeat(40).trim_end());
+        let path = format!("/srv/{}", "x".repeat(120));
+        let text = format!("{title}\n{remedy}\n   where    {path}\n{command}\n\nNothing found.\n");
+        for width in [40, 80, 100] {
+            let lines = folded(&text, width);
+            let is_one = |line: &&str| line.chars().count() > width && !line.contains("word word");
+            let long: Vec<&str> = lines.lines().filter(is_one).collect();
+            assert_eq!(long, [format!("   where    {path}")], "a word is not cut");
+            assert!(lines.contains(&command) && lines.ends_with("\n\nNothing found.\n"), "{lines}");
+            let second = |first: &str| lines.lines().skip_while(|line| !line.starts_with(first)).nth(1);
+            assert!(second("   remedy").is_some_and(|line| line.starts_with(&" ".repeat(12))), "{lines}");
+            assert!(second("12. ").is_some_and(|line| line.starts_with("    ")), "{lines}");
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&lines), words(&text));
+        }
+    }
 
     #[test]
     fn a_part_of_the_cost_that_is_not_known_is_left_out() {

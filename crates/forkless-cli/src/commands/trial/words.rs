@@ -134,7 +134,9 @@ fn idle(trial: &Trial) -> String {
             number(mib(trial.settings.minimum))
         ),
         Work::NoneCommitted => format!("run could spare none of {forks} forks: {}", reasons(report)),
-        Work::Uncounted => "run was asked for what it does not count: huge pages, or TZ".to_owned(),
+        Work::Uncounted => {
+            "run was asked for what it does not count: huge pages, TZ, or getcontext".to_owned()
+        }
         Work::Done => String::new(),
     }
 }
@@ -363,7 +365,8 @@ mod tests {
         let settings = Settings { huge_pages: huge, ..Settings::default() };
         let uncounted = Trial { settings, ..idle };
         assert!(
-            verdict(&uncounted).ends_with("; run was asked for what it does not count: huge pages, or TZ")
+            verdict(&uncounted)
+                .ends_with("; run was asked for what it does not count: huge pages, TZ, or getcontext")
         );
     }
 
