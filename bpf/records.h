@@ -77,6 +77,8 @@ struct creation {
 	u64 child_reused;
 	/* threads and processes that the child made before its exec */
 	u64 child_made;
+	/* in the child's loop of closes before its exec: see answered_close() */
+	u64 closing_ns;
 	/* threads of the caller that waited for its memory map meanwhile, and their sum */
 	u64 stalled;
 	u64 stalled_ns;
@@ -257,7 +259,7 @@ struct call {
 	u64 count;
 	u64 same;      /* results equal to the one before on this CPU */
 	s64 last;
-	u64 bytes;     /* written, for writes */
+	u64 bytes;     /* written, for writes; of CLASS_CLOSE_UNUSED: answered_close() */
 };
 
 /* Reads that a process's own partial writes to block devices made it wait for. */

@@ -446,7 +446,9 @@ fn speculated(context: &Context<'_>, merged: &Merged, teardown: Estimate) -> Res
     let group = &merged.group;
     context.everywhere.in_forks(context.reach(&merged.programs), group.anon.mean as u64)?;
     // A speculation has no copy that the exec takes down.
-    let quickest = group.least_before_exec.map(|ns| ns as f64);
+    let is_answered = group.closing_ns > 0 && super::calls::are_closes_answered(context, &merged.programs);
+    let quickest = if is_answered { group.least_with_answers } else { group.least_before_exec };
+    let quickest = quickest.map(|ns| ns as f64);
     let quickest = quickest.or_else(|| group.child.least().map(|ns| ns - teardown.high));
     reach::too_slow(quickest, group.child.count())?;
     let children = siblings(context, merged);
@@ -566,6 +568,10 @@ fn start_evidence(
     if group.child.count() > 0 {
         let median = interval(group.child.median());
         list.push(evidence("from the copy to the new program, in the child", median));
+    }
+    if group.closing_ns > 0 && super::calls::are_closes_answered(context, &merged.programs) {
+        let each = group.closing_ns as f64 / group.count as f64;
+        list.push(evidence("of it a loop of closes, which the preloaded library answers", time(each)));
     }
     list.push(if group.exec.count() > 0 {
         evidence("of it the exec, which takes the copy down", interval(group.exec.median()))
