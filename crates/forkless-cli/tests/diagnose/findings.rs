@@ -362,6 +362,15 @@ fn loops() {
     assert_eq!(finding["count"], 50);
     assert!(finding["title"].as_str().expect("text").contains("/nowhere/gone"));
     assert_eq!(finding["command"], "ls -l /nowhere/gone");
+
+    // Regression: one of several was named, and counted alone.
+    let line = "for i in $(seq 30); do /nowhere/a; /nowhere/b; forkless-is-nowhere-else; done; :";
+    let Some(several) = crate::support::report_in("tracepoints", &["sh", "-c", line]) else { return };
+    let finding = of_kind(&several, "missing_program");
+    let named = crate::support::fact(&finding, "programs that do not exist").expect("a list");
+    for program in ["/nowhere/a (30)", "/nowhere/b (30)"] {
+        assert!(named.contains(program), "{named}");
+    }
 }
 
 fn text_of(options: &[&str], program: &[&str]) -> (String, String) {

@@ -387,7 +387,7 @@ impl Collected {
         let Self { stacks, lines_at, groups, shells, failed, calls, origins, refused, loops, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(place, _)| (place.pid, place.ip)).collect();
         let of_shells = shells.values().flat_map(|group| group.places.each());
-        let of_failed = failed.values().flat_map(|failed| failed.places.each());
+        let of_failed = failed.values().flat_map(FailedExecs::places);
         wanted.extend(of_shells.chain(of_failed).map(|(place, _)| (place.pid, place.ip)));
         wanted.extend(calls.keys().map(|(program, _, _, ip)| (program.pid, *ip)));
         wanted.extend(refused.iter().map(|(key, _)| (key.place.pid, key.place.ip)));
@@ -493,18 +493,20 @@ impl Collected {
         }
         let failed = self.failed.entry(program).or_default();
         failed.creations += 1;
-        failed.places.add(creation.place, 1);
         failed.comm.clone_from(&creation.caller_comm);
         if creation.execed() && missing > 0 {
             failed.searched += missing;
             failed.searching_creations += 1;
+            failed.searching_places.add(creation.place, 1);
         } else if missing > 0 {
             failed.missing += missing;
             failed.missing_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+            failed.missing_places.add(creation.place, 1);
         }
         if busy > 0 {
             failed.busy += busy;
             failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+            failed.busy_places.add(creation.place, 1);
         }
     }
 
