@@ -181,7 +181,8 @@ struct program {
 struct refusal_key {
 	struct place place;
 	u32 error; /* EAGAIN or ENOMEM */
-	u32 is_thread;
+	u16 is_thread;
+	u16 shares_memory; /* so that nothing is copied */
 };
 
 struct refusals {

@@ -739,6 +739,10 @@ INLINE u64 flags_of(struct pt_regs *regs)
 	switch (nr_of(regs)) {
 	case NR_CLONE:
 		return argument1(regs);
+#ifdef NR_VFORK
+	case NR_VFORK:
+		return CLONE_VM;
+#endif
 	case NR_CLONE3: /* the first field of struct clone_args */
 		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument1(regs));
 	}
@@ -755,11 +759,14 @@ static __attribute__((noinline)) int creation_refused(struct place *place, u64 s
 	struct refusal_key key = {};
 	struct refusals *sum;
 	struct refused *r;
+	u64 flags;
 
 	if (!mm)
 		return 0;
 	key.error = error;
-	key.is_thread = !!(flags_of(bpf_task_pt_regs(task)) & CLONE_THREAD);
+	flags = flags_of(bpf_task_pt_regs(task));
+	key.is_thread = !!(flags & CLONE_THREAD);
+	key.shares_memory = !!(flags & CLONE_VM);
 	if (place)
 		key.place = *place;
 	else

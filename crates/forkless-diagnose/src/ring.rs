@@ -198,7 +198,8 @@ pub(crate) struct RawEroded {
 pub(crate) struct RawRefusalKey {
     pub(crate) place: RawPlace,
     pub(crate) error: u32,
-    pub(crate) is_thread: u32,
+    pub(crate) is_thread: u16,
+    pub(crate) shares_memory: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
