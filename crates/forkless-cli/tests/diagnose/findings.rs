@@ -284,6 +284,19 @@ fn constant() {
     assert!(finding["cost"].get("child_ns").is_none(), "not measured, and no 0: {finding}");
     assert_eq!(report["totals"]["lost_calls"], 0);
     starts_again(&finding, "forkless diagnose -- ", "getppid 1000000");
+
+    // Regression: a call that looks a path up was priced as one that does nothing.
+    let line = "my $n = 0; while ($n++ < 60000) { stat '/usr/lib/no/such/file' }";
+    let Some(report) = crate::support::report_in("tracepoints", &["/usr/bin/perl", "-e", line]) else {
+        return;
+    };
+    let finding = of_kind(&report, "constant_system_call");
+    let price = |name: &str| report["model"][name]["mid"].as_f64().expect("a price");
+    let own = &finding["saving_each_ns"]["mid"];
+    assert_eq!(own.as_f64(), Some(price("missing_stat")), "{finding:#}");
+    assert!(price("missing_stat") > price("system_call"), "{}", report["model"]);
+    let measured = crate::support::fact(&finding, "each costs (stat of a missing file, measured here)");
+    assert!(measured.is_some(), "{finding:#}");
 }
 
 /// A loop device on a file, taken away again when dropped.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, label, time};
-use crate::answering::{asks_only, clock_call};
+use crate::answering::{Failing, asks_only, clock_call};
 use crate::collect::Calls;
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
@@ -108,6 +108,20 @@ fn finding(
     each: Estimate,
     text: impl FnOnce(&[Frame]) -> Text,
 ) -> Option<Finding> {
+    priced(context, merged, MEASURED, each, text)
+}
+
+/// The name of the fact about a call's price.
+const MEASURED: &str = "each costs (measured here)";
+
+/// The same, with what the price is of.
+fn priced(
+    context: &Context<'_>,
+    merged: &Merged,
+    measured: &str,
+    each: Estimate,
+    text: impl FnOnce(&[Frame]) -> Text,
+) -> Option<Finding> {
     /// Fewer calls are no habit, and found only where every share counts.
     const LEAST: u64 = 100;
     let count = merged.calls.count;
@@ -128,7 +142,7 @@ fn finding(
     let text = text(&stack);
     let mut list = vec![
         evidence("calls", format!("{count}, {:.0} a second", context.per_second(count))),
-        evidence("each costs (measured here)", interval(each)),
+        evidence(measured, interval(each)),
         evidence("share of the process's CPU time", format!("{:.1} %", process_share.min(1.0) * 100.0)),
         evidence("from the place with most of them", merged.place.0.to_string()),
     ];
@@ -353,6 +367,21 @@ fn means_again(result: i64) -> bool {
         .any(|&errno| result == -i64::from(errno))
 }
 
+/// The price of one such call, and what it is of.
+fn price_of_constant(context: &Context<'_>, merged: &Merged) -> (&'static str, Estimate) {
+    const OF_EMPTY: &str = "each costs at least (an empty call, measured here)";
+    let model = context.model;
+    if asks_only(merged.nr) && merged.calls.last >= 0 {
+        return (MEASURED, model.system_call);
+    }
+    match Failing::of(merged.nr, merged.calls.last) {
+        Failing::Path => ("each costs (stat of a missing file, measured here)", model.missing_stat),
+        Failing::Open => ("each costs (open of a missing file, measured here)", model.missing_open),
+        Failing::Readlink => ("each costs (readlink of a directory, measured here)", model.readlink_of_none),
+        Failing::Other => (OF_EMPTY, model.system_call),
+    }
+}
+
 fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let calls = merged.calls;
     // A CPU's first result has no predecessor to compare with.
@@ -367,7 +396,8 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         &Context { thresholds: super::Thresholds { process_share: 0.05, ..context.thresholds }, ..*context };
     let name =
         syscalls::Sysno::new(usize::from(merged.nr)).map_or("an unknown system call", |call| call.name());
-    finding(context, merged, context.model.system_call, |_| Text {
+    let (measured, each) = price_of_constant(context, merged);
+    priced(context, merged, measured, each, |_| Text {
         kind: FindingKind::ConstantSystemCall,
         title: format!(
             "{} calls {name} {:.0} times a second{}",
