@@ -119,6 +119,7 @@ struct stack {
 	u64 lr; /* link register, 0 where there is none */
 	u32 tid;
 	u32 class;
+	u64 stands_for; /* creations of its place: CLASS_CREATION */
 	u8 top[STACK_BYTES];
 };
 

@@ -38,7 +38,7 @@ HIDDEN_CONST u32 sees_parents = 1;
 #define EROSION_FROM 8
 /* Each has `stacks_per_second` on each CPU: the many starts of a script leave no room for its
  * workers' pages otherwise. */
-enum { RATE_CREATIONS, RATE_PAGES, RATE_CALLS, RATE_CALLERS, RATES };
+enum { RATE_CREATIONS, RATE_PAGES, RATE_CALLS, RATE_CALLERS, RATE_DRAWN, RATES };
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
@@ -297,17 +297,27 @@ INLINE int has_room(u32 rate, u64 now)
 		r->second = second;
 		r->used = 0;
 	}
-	if (r->used >= stacks_per_second)
+	/* The draws of a place end as its count grows. A burst of them must not be cut short: the
+	 * callers of its end would be missing. */
+	if (r->used >= (rate == RATE_DRAWN ? 8 * stacks_per_second : stacks_per_second))
 		return 0;
 	r->used++;
 	return 1;
 }
 
-/* Not inlined: it is called from several programs and is the largest part of each. Returns whether
- * the rate had no room. */
-static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64 fp, u64 lr, u32 class)
+/* What a stack is of: its class, and for creations so many that it stands for. */
+#define STACK_OF(class, stands_for) ((class) | (u64)(stands_for) << 16)
+/* One that a place can do without. */
+#define STACK_DRAWN (1 << 15)
+
+/* Not inlined: it is called from several programs and is the largest part of each. `what` is
+ * STACK_OF(). Returns whether the rate had no room. */
+static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64 fp, u64 lr, u64 what)
 {
-	u32 rate = class == CLASS_CREATION ? RATE_CREATIONS : class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS;
+	u32 class = what & (STACK_DRAWN - 1);
+	u32 rate = what & STACK_DRAWN ? RATE_DRAWN :
+		   class == CLASS_CREATION ? RATE_CREATIONS :
+		   class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS;
 	u64 now = bpf_ktime_get_ns();
 	struct stack *s;
 	u32 at;
@@ -316,7 +326,7 @@ static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64
 		return 0;
 	if (!has_room(rate, now)) {
 		/* eroded() asks again at each page: that would be counted thousands of times. */
-		if (class != CLASS_EROSION)
+		if (class != CLASS_EROSION && rate != RATE_DRAWN)
 			COUNT(stacks_skipped);
 		return 1;
 	}
@@ -333,6 +343,7 @@ static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64
 	s->lr = lr;
 	s->tid = (u32)bpf_get_current_pid_tgid();
 	s->class = class;
+	s->stands_for = what >> 16;
 	/* In pieces: the stack may end, or a page of it may be absent, anywhere. */
 #pragma clang loop unroll(disable)
 	for (at = 0; at < STACK_BYTES; at += 512)
@@ -393,22 +404,29 @@ INLINE void look_at_frames(struct caller *c)
 }
 
 /*
- * Has the caller's lines read of the first 64 creations of a place, then of 32 to 64 each time that
+ * Draws the creations of a place whose callers are read: the first 64, then 32 to 64 each time that
  * their number doubles. They are drawn at random: of two lines that take turns, every second
- * creation is one line's. Returns caller.asked, or 0.
+ * creation is one line's. Returns how many a drawn one stands for, or 0.
  */
-static __attribute__((noinline)) u64 send_caller(u64 count, u64 sp)
+INLINE u64 drawn(u64 count)
 {
-	u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
 	u64 others = count >> 6;
-	struct caller *c;
 
 	others |= others >> 1;
 	others |= others >> 2;
 	others |= others >> 4;
 	others |= others >> 8;
 	others |= others >> 16;
-	if ((bpf_get_prandom_u32() & others) || !has_room(RATE_CALLERS, now))
+	return bpf_get_prandom_u32() & others ? 0 : others + 1;
+}
+
+/* Has the caller's lines read. Returns caller.asked, or 0. */
+static __attribute__((noinline)) u64 send_caller(u64 stands_for, u64 sp)
+{
+	u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
+	struct caller *c;
+
+	if (!stands_for || !has_room(RATE_CALLERS, now))
 		return 0;
 	c = bpf_ringbuf_reserve(&ring, sizeof(*c), 0);
 	if (!c) {
@@ -418,7 +436,7 @@ static __attribute__((noinline)) u64 send_caller(u64 count, u64 sp)
 	c->kind = KIND_CALLER;
 	c->tgid = thread >> 32;
 	c->sp = sp;
-	c->stands_for = others + 1;
+	c->stands_for = stands_for;
 	c->asked = now;
 	c->tid = thread;
 	c->frames = 0;
@@ -472,17 +490,23 @@ INLINE u64 word_of_caller(struct task_struct *task, u64 ip, u64 sp)
 INLINE u64 note_place(struct place *place, u64 sp, u64 fp, u64 lr)
 {
 	u64 *seen = bpf_map_lookup_elem(&places, place);
-	u64 count = 1, asked;
+	u64 count = 1, asked, stands_for;
+	u32 tid = (u32)bpf_get_current_pid_tgid();
 	int skipped = 0;
 
 	if (seen)
 		count = __sync_fetch_and_add(seen, 1) + 1;
 	/* First of all: the user side takes milliseconds to read a new program's maps and files, for
 	 * its stack, and the caller does not wait as long. */
-	asked = send_caller(count, sp);
-	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
+	stands_for = drawn(count);
+	asked = send_caller(stands_for, sp);
+	/* The 1st, 2nd, 4th, 8th ... call, so that a place has a stack as soon as there is room. The
+	 * drawn ones tell the shares of several callers behind one key. An interpreter has its lines
+	 * above, and one native stack. */
 	if (!(count & (count - 1)))
-		skipped = send_stack(place, sp, fp, lr, CLASS_CREATION);
+		skipped = send_stack(place, sp, fp, lr, STACK_OF(CLASS_CREATION, stands_for));
+	else if (stands_for && !bpf_map_lookup_elem(&looks, &tid))
+		send_stack(place, sp, fp, lr, STACK_OF(CLASS_CREATION | STACK_DRAWN, stands_for));
 	/* Without room for its stack the call is not counted, and the next one is in its place:
 	 * beside many short programs a place would have no stack until its count has doubled. */
 	count -= skipped;
@@ -1144,7 +1168,7 @@ stack:
 	 * was sent at the creation. */
 	if (who.is_current)
 		tell_program();
-	send_stack(&place, sp_of(regs), fp_of(regs), lr_of(regs), class);
+	send_stack(&place, sp_of(regs), fp_of(regs), lr_of(regs), STACK_OF(class, 1));
 }
 
 /* Before its exec a child's calls are its creator's doing. */

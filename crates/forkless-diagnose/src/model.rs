@@ -601,7 +601,7 @@ fn repeated(mut call: impl FnMut()) -> Estimate {
             since(begin) / f64::from(CALLS)
         })
         .collect();
-    Estimate::of_samples(&mut samples)
+    Estimate::of_disturbed(&mut samples)
 }
 
 /// The exec fails when it opens the file, before it touches the process.

@@ -140,6 +140,7 @@ pub(crate) struct RawStackHead {
     pub(crate) lr: u64,
     pub(crate) tid: u32,
     pub(crate) class: u32,
+    pub(crate) stands_for: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -410,7 +411,7 @@ mod tests {
             size_of::<RawCreation>(),
             8 + 8 * 8 + 32 + 12 * 8 + 14 * 4 + 3 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
-        assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
+        assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 16);
         let frames = LOOK_FRAMES * (8 + FRAME_BYTES);
         assert_eq!(size_of::<RawCaller>(), 5 * 8 + (2 + LOOK_WORDS) * 8 - 8 + STRUCTURE_BYTES + frames);
         assert_eq!(size_of::<RawLook>(), (6 + LOOK_WORDS) * 8);
