@@ -24,6 +24,7 @@
 #define NR_FORK 57
 #define NR_VFORK 58
 #define NR_EXECVE 59
+#define NR_FCNTL 72
 #define NR_OPENAT 257
 #define NR_NEWFSTATAT 262
 #define NR_FACCESSAT 269
@@ -63,6 +64,7 @@ struct pt_regs {
 
 #elif defined(__TARGET_ARCH_arm64)
 
+#define NR_FCNTL 25
 #define NR_FACCESSAT 48
 #define NR_OPENAT 56
 #define NR_CLOSE 57

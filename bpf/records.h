@@ -77,6 +77,8 @@ struct creation {
 	u64 child_reused;
 	/* threads and processes that the child made before its exec */
 	u64 child_made;
+	/* in the child's loop of closes before its exec: see answered_close() */
+	u64 closing_ns;
 	/* threads of the caller that waited for its memory map meanwhile, and their sum */
 	u64 stalled;
 	u64 stalled_ns;
@@ -117,6 +119,7 @@ struct stack {
 	u64 lr; /* link register, 0 where there is none */
 	u32 tid;
 	u32 class;
+	u64 stands_for; /* creations of its place: CLASS_CREATION */
 	u8 top[STACK_BYTES];
 };
 
@@ -179,7 +182,8 @@ struct program {
 struct refusal_key {
 	struct place place;
 	u32 error; /* EAGAIN or ENOMEM */
-	u32 is_thread;
+	u16 is_thread;
+	u16 shares_memory; /* so that nothing is copied */
 };
 
 struct refusals {
@@ -257,7 +261,7 @@ struct call {
 	u64 count;
 	u64 same;      /* results equal to the one before on this CPU */
 	s64 last;
-	u64 bytes;     /* written, for writes */
+	u64 bytes;     /* written, for writes; of CLASS_CLOSE_UNUSED: answered_close() */
 };
 
 /* Reads that a process's own partial writes to block devices made it wait for. */

@@ -38,7 +38,7 @@ HIDDEN_CONST u32 sees_parents = 1;
 #define EROSION_FROM 8
 /* Each has `stacks_per_second` on each CPU: the many starts of a script leave no room for its
  * workers' pages otherwise. */
-enum { RATE_CREATIONS, RATE_PAGES, RATE_CALLS, RATE_CALLERS, RATES };
+enum { RATE_CREATIONS, RATE_PAGES, RATE_CALLS, RATE_CALLERS, RATE_DRAWN, RATES };
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
@@ -49,6 +49,13 @@ struct pending {
 	struct place place;
 	u32 child;
 	u32 pad;
+};
+
+/* Calls of a close loop that a thread has made one after the other. */
+struct row {
+	u64 ns; /* the last one */
+	u32 tid;
+	u32 calls;
 };
 
 /* A fork under way. */
@@ -212,6 +219,14 @@ struct {
 	MAP_TYPE(value, u64);
 } reading SEC(".maps");
 
+/* The last call of watched threads on this processor. */
+struct {
+	MAP_UINT(type, MAP_PERCPU_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct row);
+} rows SEC(".maps");
+
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
 	MAP_UINT(max_entries, 1);
@@ -282,17 +297,27 @@ INLINE int has_room(u32 rate, u64 now)
 		r->second = second;
 		r->used = 0;
 	}
-	if (r->used >= stacks_per_second)
+	/* The draws of a place end as its count grows. A burst of them must not be cut short: the
+	 * callers of its end would be missing. */
+	if (r->used >= (rate == RATE_DRAWN ? 8 * stacks_per_second : stacks_per_second))
 		return 0;
 	r->used++;
 	return 1;
 }
 
-/* Not inlined: it is called from several programs and is the largest part of each. Returns whether
- * the rate had no room. */
-static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64 fp, u64 lr, u32 class)
+/* What a stack is of: its class, and for creations so many that it stands for. */
+#define STACK_OF(class, stands_for) ((class) | (u64)(stands_for) << 16)
+/* One that a place can do without. */
+#define STACK_DRAWN (1 << 15)
+
+/* Not inlined: it is called from several programs and is the largest part of each. `what` is
+ * STACK_OF(). Returns whether the rate had no room. */
+static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64 fp, u64 lr, u64 what)
 {
-	u32 rate = class == CLASS_CREATION ? RATE_CREATIONS : class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS;
+	u32 class = what & (STACK_DRAWN - 1);
+	u32 rate = what & STACK_DRAWN ? RATE_DRAWN :
+		   class == CLASS_CREATION ? RATE_CREATIONS :
+		   class == CLASS_EROSION ? RATE_PAGES : RATE_CALLS;
 	u64 now = bpf_ktime_get_ns();
 	struct stack *s;
 	u32 at;
@@ -301,7 +326,7 @@ static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64
 		return 0;
 	if (!has_room(rate, now)) {
 		/* eroded() asks again at each page: that would be counted thousands of times. */
-		if (class != CLASS_EROSION)
+		if (class != CLASS_EROSION && rate != RATE_DRAWN)
 			COUNT(stacks_skipped);
 		return 1;
 	}
@@ -318,6 +343,7 @@ static __attribute__((noinline)) int send_stack(struct place *place, u64 sp, u64
 	s->lr = lr;
 	s->tid = (u32)bpf_get_current_pid_tgid();
 	s->class = class;
+	s->stands_for = what >> 16;
 	/* In pieces: the stack may end, or a page of it may be absent, anywhere. */
 #pragma clang loop unroll(disable)
 	for (at = 0; at < STACK_BYTES; at += 512)
@@ -378,22 +404,29 @@ INLINE void look_at_frames(struct caller *c)
 }
 
 /*
- * Has the caller's lines read of the first 64 creations of a place, then of 32 to 64 each time that
+ * Draws the creations of a place whose callers are read: the first 64, then 32 to 64 each time that
  * their number doubles. They are drawn at random: of two lines that take turns, every second
- * creation is one line's. Returns caller.asked, or 0.
+ * creation is one line's. Returns how many a drawn one stands for, or 0.
  */
-static __attribute__((noinline)) u64 send_caller(u64 count, u64 sp)
+INLINE u64 drawn(u64 count)
 {
-	u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
 	u64 others = count >> 6;
-	struct caller *c;
 
 	others |= others >> 1;
 	others |= others >> 2;
 	others |= others >> 4;
 	others |= others >> 8;
 	others |= others >> 16;
-	if ((bpf_get_prandom_u32() & others) || !has_room(RATE_CALLERS, now))
+	return bpf_get_prandom_u32() & others ? 0 : others + 1;
+}
+
+/* Has the caller's lines read. Returns caller.asked, or 0. */
+static __attribute__((noinline)) u64 send_caller(u64 stands_for, u64 sp)
+{
+	u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
+	struct caller *c;
+
+	if (!stands_for || !has_room(RATE_CALLERS, now))
 		return 0;
 	c = bpf_ringbuf_reserve(&ring, sizeof(*c), 0);
 	if (!c) {
@@ -403,7 +436,7 @@ static __attribute__((noinline)) u64 send_caller(u64 count, u64 sp)
 	c->kind = KIND_CALLER;
 	c->tgid = thread >> 32;
 	c->sp = sp;
-	c->stands_for = others + 1;
+	c->stands_for = stands_for;
 	c->asked = now;
 	c->tid = thread;
 	c->frames = 0;
@@ -457,17 +490,23 @@ INLINE u64 word_of_caller(struct task_struct *task, u64 ip, u64 sp)
 INLINE u64 note_place(struct place *place, u64 sp, u64 fp, u64 lr)
 {
 	u64 *seen = bpf_map_lookup_elem(&places, place);
-	u64 count = 1, asked;
+	u64 count = 1, asked, stands_for;
+	u32 tid = (u32)bpf_get_current_pid_tgid();
 	int skipped = 0;
 
 	if (seen)
 		count = __sync_fetch_and_add(seen, 1) + 1;
 	/* First of all: the user side takes milliseconds to read a new program's maps and files, for
 	 * its stack, and the caller does not wait as long. */
-	asked = send_caller(count, sp);
-	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
+	stands_for = drawn(count);
+	asked = send_caller(stands_for, sp);
+	/* The 1st, 2nd, 4th, 8th ... call, so that a place has a stack as soon as there is room. The
+	 * drawn ones tell the shares of several callers behind one key. An interpreter has its lines
+	 * above, and one native stack. */
 	if (!(count & (count - 1)))
-		skipped = send_stack(place, sp, fp, lr, CLASS_CREATION);
+		skipped = send_stack(place, sp, fp, lr, STACK_OF(CLASS_CREATION, stands_for));
+	else if (stands_for && !bpf_map_lookup_elem(&looks, &tid))
+		send_stack(place, sp, fp, lr, STACK_OF(CLASS_CREATION | STACK_DRAWN, stands_for));
 	/* Without room for its stack the call is not counted, and the next one is in its place:
 	 * beside many short programs a place would have no stack until its count has doubled. */
 	count -= skipped;
@@ -724,6 +763,10 @@ INLINE u64 flags_of(struct pt_regs *regs)
 	switch (nr_of(regs)) {
 	case NR_CLONE:
 		return argument1(regs);
+#ifdef NR_VFORK
+	case NR_VFORK:
+		return CLONE_VM;
+#endif
 	case NR_CLONE3: /* the first field of struct clone_args */
 		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument1(regs));
 	}
@@ -740,11 +783,14 @@ static __attribute__((noinline)) int creation_refused(struct place *place, u64 s
 	struct refusal_key key = {};
 	struct refusals *sum;
 	struct refused *r;
+	u64 flags;
 
 	if (!mm)
 		return 0;
 	key.error = error;
-	key.is_thread = !!(flags_of(bpf_task_pt_regs(task)) & CLONE_THREAD);
+	flags = flags_of(bpf_task_pt_regs(task));
+	key.is_thread = !!(flags & CLONE_THREAD);
+	key.shares_memory = !!(flags & CLONE_VM);
 	if (place)
 		key.place = *place;
 	else
@@ -1122,7 +1168,7 @@ stack:
 	 * was sent at the creation. */
 	if (who.is_current)
 		tell_program();
-	send_stack(&place, sp_of(regs), fp_of(regs), lr_of(regs), class);
+	send_stack(&place, sp_of(regs), fp_of(regs), lr_of(regs), STACK_OF(class, 1));
 }
 
 /* Before its exec a child's calls are its creator's doing. */
@@ -1210,18 +1256,63 @@ INLINE int partial_block_write(struct task_struct *task, u64 fd, u64 bytes)
 	return (mode & 0170000) == 0060000 && !(flags & 040000); /* S_IFBLK, O_DIRECT */
 }
 
+/*
+ * Would the preloaded library answer this refused call without the kernel? By the rules of
+ * forkless_speculate::close_loop: a child of a fork, before its exec, calls for numbers beyond its
+ * table of descriptors, from 1024 on, and makes no other call in between. It learns that from 64
+ * calls in a row. The time since the call before is the loop's, waits for a processor included:
+ * the library's limit of time counts none of them either.
+ */
+INLINE u64 answered_close(struct task_struct *task, struct row *row, u32 number)
+{
+	u64 now = bpf_ktime_get_ns(), since = now - row->ns;
+	u32 tgid = task->tgid;
+	struct files_struct *files = task->files;
+	struct fdtable *table = files ? files->fdt : 0;
+	struct creation *c;
+
+	if (row->tid != (u32)task->pid) {
+		row->tid = task->pid;
+		row->calls = 0;
+	}
+	row->ns = now;
+	if (number < 1024 || !table || number < table->max_fds || ++row->calls <= 64)
+		return 0;
+	c = bpf_map_lookup_elem(&live, &tgid);
+	if (!c || c->exec_ns || c->flags & CLONE_VM)
+		return 0;
+	c->closing_ns += since;
+	return 1;
+}
+
+/* fcntl's commands that a close loop may call in place of close: F_GETFD, F_SETFD. */
+INLINE int is_of_close_loop(struct pt_regs *regs, u32 nr, s64 result)
+{
+	if (result != -9) /* EBADF */
+		return 0;
+	return nr == NR_CLOSE || (nr == NR_FCNTL && (argument2(regs) == 1 || argument2(regs) == 2));
+}
+
 INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64 result)
 {
 	struct mm_struct *mm = task->mm;
 	struct blamed who = { .tgid = task->tgid, .is_current = 1 };
-	u32 class = CLASS_ANY;
-	u64 bytes = 0;
+	u32 class = CLASS_ANY, zero = 0;
+	u64 bytes = 0, answered = 0;
+	struct row *row = bpf_map_lookup_elem(&rows, &zero);
 
 	who.image = mm ? mm->arg_start : 0;
+	if (row) {
+		if (is_of_close_loop(regs, nr, result))
+			answered = answered_close(task, row, argument1(regs));
+		else
+			row->tid = 0;
+	}
 	switch (nr) {
 	case NR_CLOSE:
 		if (result == -9) { /* EBADF */
 			class = CLASS_CLOSE_UNUSED;
+			bytes = answered;
 			who = blamed(who);
 		}
 		break;

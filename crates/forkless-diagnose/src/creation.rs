@@ -364,6 +364,10 @@ pub struct Creation {
     /// Threads and processes that the child created before its exec.
     #[serde(skip)]
     pub(crate) child_made: u64,
+    /// The child's time before its exec in a loop of closes, nanoseconds, as far as the preloaded
+    /// library would answer it without the kernel.
+    #[serde(skip)]
+    pub(crate) closing_ns: u64,
     /// Other threads of the caller that waited for its memory map meanwhile.
     #[serde(skip)]
     pub(crate) stalled: u64,
@@ -439,6 +443,7 @@ impl Creation {
             child_copied: (raw.child_copied as i64).max(0) as u64,
             child_reused: (raw.child_reused as i64).max(0) as u64,
             child_made: raw.child_made,
+            closing_ns: raw.closing_ns,
             stalled: raw.stalled,
             stalled_ns: raw.stalled_ns,
             caller_waits: CallerWaits::from_raw(raw.caller_at_exec, raw.caller_at_exit),
@@ -487,6 +492,7 @@ impl Creation {
             child_copied: 0,
             child_reused: 0,
             child_made: 0,
+            closing_ns: 0,
             stalled: 0,
             stalled_ns: 0,
             caller_waits: None,

@@ -101,8 +101,9 @@ pub struct StackTop {
     pub place: Place,
     /// Class of the system call, or that of a creation.
     pub class: u16,
-    /// Pages that the stack stands for; 0 where it is not about pages.
-    pub pages: u64,
+    /// Pages or creations that the stack stands for. 0: it says where they come from, and nothing
+    /// of their number.
+    pub stands_for: u64,
     /// The stack pointer at the system call.
     pub sp: u64,
     /// The frame pointer register.
@@ -116,11 +117,12 @@ pub struct StackTop {
 impl StackTop {
     pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
         let mut place = Place::from_raw(&head.place);
-        let pages = if place.nr == NR_EROSION { std::mem::take(&mut place.word) } else { 0 };
+        let stands_for =
+            if place.nr == NR_EROSION { std::mem::take(&mut place.word) } else { head.stands_for };
         Self {
             place,
             class: head.class as u16,
-            pages,
+            stands_for,
             sp: head.sp,
             fp: head.fp,
             lr: head.lr,

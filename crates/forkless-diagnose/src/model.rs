@@ -9,7 +9,7 @@
 #[cfg(target_env = "gnu")]
 mod ucontext;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::process::Command;
 use std::ptr;
@@ -64,6 +64,12 @@ pub struct CostModel {
     pub getcontext: Option<Estimate>,
     /// stat of /etc/localtime (or its failing).
     pub stat_localtime: Estimate,
+    /// stat of a file that is missing. The interval is from a short path to a deep one.
+    pub missing_stat: Estimate,
+    /// open of such a file.
+    pub missing_open: Estimate,
+    /// readlink of a directory, which is none.
+    pub readlink_of_none: Estimate,
 }
 
 const PAGE: usize = 4096;
@@ -115,6 +121,9 @@ impl CostModel {
             #[cfg(not(target_env = "gnu"))]
             getcontext: None,
             stat_localtime: stat_localtime(),
+            missing_stat: by_depth(missing_stat),
+            missing_open: by_depth(missing_open),
+            readlink_of_none: by_depth(readlink_of_none),
         })
     }
 
@@ -592,7 +601,7 @@ fn repeated(mut call: impl FnMut()) -> Estimate {
             since(begin) / f64::from(CALLS)
         })
         .collect();
-    Estimate::of_samples(&mut samples)
+    Estimate::of_disturbed(&mut samples)
 }
 
 /// The exec fails when it opens the file, before it touches the process.
@@ -629,6 +638,48 @@ fn stat_localtime() -> Estimate {
     })
 }
 
+/// A call by a path: its price grows with the directories that the kernel walks through.
+fn by_depth(call: impl Fn(&CStr) -> Estimate) -> Estimate {
+    let [short, usual, deep] =
+        [c"/usr", c"/usr/lib/../lib/../lib", c"/usr/lib/../lib/../lib/../lib/../lib"].map(&call);
+    Estimate { low: short.low.min(usual.low), mid: usual.mid, high: deep.high.max(usual.high) }
+}
+
+/// A path below this directory at which there is nothing.
+fn missing_below(directory: &CStr) -> CString {
+    let path = [directory.to_bytes(), b"/forkless-calibration-no-such-file"].concat();
+    CString::new(path).unwrap_or_default()
+}
+
+fn missing_stat(directory: &CStr) -> Estimate {
+    let path = missing_below(directory);
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    repeated(|| {
+        // SAFETY: the path ends in NUL, and the kernel writes at most one stat structure.
+        unsafe { libc::stat(path.as_ptr(), status.as_mut_ptr()) };
+    })
+}
+
+fn missing_open(directory: &CStr) -> Estimate {
+    let path = missing_below(directory);
+    repeated(|| {
+        // SAFETY: the path ends in NUL.
+        let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if file >= 0 {
+            // SAFETY: somebody has made the file; the descriptor is ours.
+            unsafe { libc::close(file) };
+        }
+    })
+}
+
+fn readlink_of_none(directory: &CStr) -> Estimate {
+    let mut target = [0u8; 16];
+    repeated(|| {
+        // SAFETY: the path ends in NUL, and the kernel writes at most 16 bytes of ours.
+        unsafe { libc::readlink(directory.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -641,6 +692,10 @@ mod tests {
         assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
         // A fault enters the kernel as a system call does. A smaller figure would be of memory that
         // no child shared.
+        // The kernel walks through a path, and an open takes a file beforehand.
+        assert!(model.missing_stat.mid > 1.5 * model.system_call.low, "{model:?}");
+        assert!(model.missing_open.high > model.missing_stat.low, "{model:?}");
+        assert!(model.readlink_of_none.mid > 1.5 * model.system_call.low, "{model:?}");
         let least = model.system_call.low / 2.0;
         assert!(model.fault_reused.mid > least && model.fault_copied.mid > least, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");

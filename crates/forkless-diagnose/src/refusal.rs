@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::creation::Place;
 use crate::procfs;
-use crate::ring::{self, RawRefused};
+use crate::ring::{self, RawRefusalKey, RawRefused};
 
 /// A creation that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,19 @@ pub(crate) struct RefusalKey {
     pub(crate) place: Place,
     pub(crate) errno: i32,
     pub(crate) is_thread: bool,
+    /// Nothing is copied for it: a thread, vfork, posix_spawn.
+    pub(crate) shares_memory: bool,
+}
+
+impl RefusalKey {
+    pub(crate) fn from_raw(raw: &RawRefusalKey) -> Self {
+        Self {
+            place: Place::from_raw(&raw.place),
+            errno: raw.error.cast_signed(),
+            is_thread: raw.is_thread != 0,
+            shares_memory: raw.shares_memory != 0,
+        }
+    }
 }
 
 /// The limit behind a refusal.
@@ -40,8 +53,10 @@ pub(crate) enum ReachedLimit {
         uid: u32,
         limit: u64,
     },
-    /// `pids.max` of a cgroup. The directory is unknown where the hierarchy cannot be read.
+    /// `pids.max` of a cgroup, by its inode. The directory is unknown where the hierarchy cannot be
+    /// read, and where the cgroup is gone.
     Cgroup {
+        inode: u64,
         directory: Option<PathBuf>,
         limit: u64,
     },
@@ -93,6 +108,7 @@ impl ReachedLimit {
         }
         if raw.pids_limit > 0 {
             return Self::Cgroup {
+                inode: raw.pids_cgroup,
                 directory: pids_directory(raw.key.place.tgid, raw.pids_cgroup),
                 limit: raw.pids_limit,
             };
@@ -137,11 +153,7 @@ impl ReachedLimit {
 impl RefusedCreation {
     pub(crate) fn from_raw(raw: &RawRefused) -> Self {
         Self {
-            key: RefusalKey {
-                place: Place::from_raw(&raw.key.place),
-                errno: raw.key.error.cast_signed(),
-                is_thread: raw.key.is_thread != 0,
-            },
+            key: RefusalKey::from_raw(&raw.key),
             thread: raw.tid,
             comm: ring::text(&raw.comm),
             cgroup: raw.cgroup,
@@ -234,7 +246,7 @@ fn pids_roots() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::{RawPlace, RawRefusalKey};
+    use crate::ring::RawPlace;
 
     fn raw(error: i32) -> RawRefused {
         RawRefused {
@@ -245,6 +257,7 @@ mod tests {
                 place: RawPlace { ip: 0, word: 0, image: 0, tgid: 1 << 23, nr: 56 },
                 error: error.cast_unsigned(),
                 is_thread: 0,
+                shares_memory: 0,
             },
             capabilities: 0,
             user_limit: 10,
@@ -262,7 +275,7 @@ mod tests {
     #[test]
     fn the_first_limit_that_the_kernel_asks_for_is_named() {
         let full = RawRefused { pids_limit: 4, pids_cgroup: u64::MAX, ..raw(libc::EAGAIN) };
-        let cgroup = ReachedLimit::Cgroup { directory: None, limit: 4 };
+        let cgroup = ReachedLimit::Cgroup { inode: u64::MAX, directory: None, limit: 4 };
         assert_eq!(ReachedLimit::of(&full), cgroup);
         let user = RawRefused { user_count: 10, ..full };
         assert_eq!(ReachedLimit::of(&user), ReachedLimit::User { uid: 1000, limit: 10 });

@@ -46,6 +46,8 @@ pub enum Treatment {
     /// It starts the programs of the C library's system() and popen() without a shell, by its
     /// defaults.
     SpareShells,
+    /// It answers closes of descriptors that are not open, by its defaults.
+    AnswerCloses,
 }
 
 /// The next look at a finding: whether it is gone, or its cause.

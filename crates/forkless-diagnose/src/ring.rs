@@ -101,6 +101,7 @@ pub(crate) struct RawCreation {
     pub(crate) child_copied: u64,
     pub(crate) child_reused: u64,
     pub(crate) child_made: u64,
+    pub(crate) closing_ns: u64,
     pub(crate) stalled: u64,
     pub(crate) stalled_ns: u64,
     pub(crate) caller_tid: u32,
@@ -139,6 +140,7 @@ pub(crate) struct RawStackHead {
     pub(crate) lr: u64,
     pub(crate) tid: u32,
     pub(crate) class: u32,
+    pub(crate) stands_for: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -197,7 +199,8 @@ pub(crate) struct RawEroded {
 pub(crate) struct RawRefusalKey {
     pub(crate) place: RawPlace,
     pub(crate) error: u32,
-    pub(crate) is_thread: u32,
+    pub(crate) is_thread: u16,
+    pub(crate) shares_memory: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -406,9 +409,9 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 11 * 8 + 14 * 4 + 3 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 12 * 8 + 14 * 4 + 3 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
-        assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 8);
+        assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 16);
         let frames = LOOK_FRAMES * (8 + FRAME_BYTES);
         assert_eq!(size_of::<RawCaller>(), 5 * 8 + (2 + LOOK_WORDS) * 8 - 8 + STRUCTURE_BYTES + frames);
         assert_eq!(size_of::<RawLook>(), (6 + LOOK_WORDS) * 8);

@@ -15,7 +15,7 @@ use forkless_frames::Next;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::command::Started;
-use crate::creation::{Creation, Place, ProgramKey};
+use crate::creation::{Creation, ProgramKey};
 use crate::error::WatchError;
 use crate::event::{
     BlockReads, CallCount, CreatingThread, ErodedPages, Event, RefusalCount, SeenProgram, StackTop,
@@ -425,8 +425,7 @@ impl Watch {
         let map: BpfHashMap<_, RawRefusalKey, RawRefusals> =
             BpfHashMap::try_from(map).map_err(map_error("refusals"))?;
         let one = |(key, raw): (RawRefusalKey, RawRefusals)| {
-            let place = Place::from_raw(&key.place);
-            let key = RefusalKey { place, errno: key.error.cast_signed(), is_thread: key.is_thread != 0 };
+            let key = RefusalKey::from_raw(&key);
             (key, RefusalCount { count: raw.count, timed: raw.timed, ns: raw.ns })
         };
         // An evicted entry restarts the iteration.

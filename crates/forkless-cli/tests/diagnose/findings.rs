@@ -284,6 +284,19 @@ fn constant() {
     assert!(finding["cost"].get("child_ns").is_none(), "not measured, and no 0: {finding}");
     assert_eq!(report["totals"]["lost_calls"], 0);
     starts_again(&finding, "forkless diagnose -- ", "getppid 1000000");
+
+    // Regression: a call that looks a path up was priced as one that does nothing.
+    let line = "my $n = 0; while ($n++ < 60000) { stat '/usr/lib/no/such/file' }";
+    let Some(report) = crate::support::report_in("tracepoints", &["/usr/bin/perl", "-e", line]) else {
+        return;
+    };
+    let finding = of_kind(&report, "constant_system_call");
+    let price = |name: &str| report["model"][name]["mid"].as_f64().expect("a price");
+    let own = &finding["saving_each_ns"]["mid"];
+    assert_eq!(own.as_f64(), Some(price("missing_stat")), "{finding:#}");
+    assert!(price("missing_stat") > price("system_call"), "{}", report["model"]);
+    let measured = crate::support::fact(&finding, "each costs (stat of a missing file, measured here)");
+    assert!(measured.is_some(), "{finding:#}");
 }
 
 /// A loop device on a file, taken away again when dropped.
@@ -370,6 +383,15 @@ fn loops() {
     let text = unfolded(&text);
     assert!(text.contains("full forks that exec or try to, 0 that do not"), "{text}");
     assert!(text.contains("50 processes ran no program of their own, as their execs failed"), "{text}");
+
+    // Regression: one of several was named, and counted alone.
+    let line = "for i in $(seq 30); do /nowhere/a; /nowhere/b; forkless-is-nowhere-else; done; :";
+    let Some(several) = crate::support::report_in("tracepoints", &["sh", "-c", line]) else { return };
+    let finding = of_kind(&several, "missing_program");
+    let named = crate::support::fact(&finding, "programs that do not exist").expect("a list");
+    for program in ["/nowhere/a (30)", "/nowhere/b (30)"] {
+        assert!(named.contains(program), "{named}");
+    }
 }
 
 fn text_of(options: &[&str], program: &[&str]) -> (String, String) {

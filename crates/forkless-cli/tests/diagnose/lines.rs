@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, add_needing, find, fixture, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn(), &str); 29] = [
+    let tests: [(&str, fn(), &str); 30] = [
         ("lines::of_python", || both("python3", "sites.py"), "python3"),
         ("lines::of_python_without_a_file", without_file, "python3"),
         ("lines::of_perl", || both("perl", "sites.pl"), "perl"),
@@ -33,6 +33,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ),
         ("lines::of_cpp", || compiled("c++", &["-O2", "-g", "-std=c++17"], "sites.cpp"), "c++"),
         ("lines::of_rust", || compiled("rustc", &["-O", "-g"], "sites.rs"), "rustc"),
+        ("lines::of_rust_by_their_counts", shares, "rustc"),
         ("lines::of_debug_information_apart", apart, "objcopy"),
         ("lines::of_a_program_behind_wrappers", behind_wrappers, "cc"),
         ("lines::of_a_script_behind_wrappers", script_behind_wrappers, "python3"),
@@ -71,6 +72,24 @@ fn replaced() {
     let line = r#"exec 3<"$0"; mv "$1" "$0"; exec /proc/self/fd/3"#;
     let command = ["sh".as_ref(), "-c".as_ref(), line.as_ref(), program.as_os_str(), other.as_os_str()];
     check(&command, "sites.c");
+}
+
+/// Regression: std's code is the program's own, so that the three have one place. Their stacks were
+/// those of the 1st, 2nd, 4th, 8th ... fork: 88 % for the first and 12 % for the last.
+fn shares() {
+    // Other flags than those of sites.rs: they name the compiled file.
+    let program = compile("rustc", &["-Copt-level=2", "-g"], "shares.rs");
+    let report = report(&[], &[program.as_os_str()]);
+    let finding = crate::support::of_kind(&report, "full_fork_then_exec");
+    let lines = finding["lines"].as_array().unwrap_or_else(|| panic!("{finding:#}"));
+    let share = |function: &str| -> f64 {
+        let own = lines.iter().filter(|line| line["place"].to_string().contains(function));
+        own.map(|line| line["share"].as_f64().expect("a share")).sum()
+    };
+    // The last forks are drawn, and the first may have a place of its own.
+    for (function, count) in [("often", 40.0), ("seldom", 20.0), ("last", 10.0)] {
+        assert!((share(function) - count / 70.0).abs() < 0.1, "{function}: {lines:#?}");
+    }
 }
 
 /// Methods have names, and no lines.

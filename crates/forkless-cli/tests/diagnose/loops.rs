@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{add_needing, fixture, functions, of_kind, program, report_in, skip};
+use crate::support::{add_needing, fact, fixture, functions, of_kind, program, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
@@ -20,12 +20,6 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
 
 fn found(report: &Value) -> Option<&Value> {
     report["findings"].as_array().expect("a list").iter().find(|finding| finding["kind"] == "loop_blocked")
-}
-
-/// The value of a fact, if it is there.
-fn fact<'f>(finding: &'f Value, what: &str) -> Option<&'f str> {
-    let evidence = finding["evidence"].as_array().expect("a list");
-    evidence.iter().find(|fact| fact["what"] == what).and_then(|fact| fact["value"].as_str())
 }
 
 /// A busy machine may hold a loop until a few ends: it is in the middle of another call then.

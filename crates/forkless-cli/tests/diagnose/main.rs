@@ -7,6 +7,7 @@
 //! the programs of other tests run alone.
 
 mod bystanders;
+mod closes;
 mod compare;
 mod erosion;
 mod findings;
@@ -47,6 +48,7 @@ fn main() {
     storms::add(&mut trials);
     refused::add(&mut trials);
     loops::add(&mut trials);
+    closes::add(&mut trials);
     bystanders::add(&mut trials);
     erosion::add(&mut trials);
     remedies::add(&mut trials);

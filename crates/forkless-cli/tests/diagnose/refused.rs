@@ -8,13 +8,14 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::remedies::Readable;
-use crate::support::{add_needing, find, functions, of_kind, program, report_in, skip};
+use crate::support::{add_needing, fact, find, functions, of_kind, program, report_in, skip};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         ("refused::by_the_limit_of_a_user", user, "cc"),
         ("refused::by_the_limit_of_a_cgroup", cgroup, "cc"),
+        ("refused::a_vfork_by_a_cgroup_copies_nothing", vfork_in_cgroup, "cc"),
         ("refused::by_the_size_of_its_memory_but_not_with_vfork", memory, "cc"),
         ("refused::by_a_pid_namespace_that_has_ended", namespace, "cc"),
         ("refused::a_python_that_retries_is_told_its_limit", python, "python3"),
@@ -82,7 +83,7 @@ struct Cgroup(PathBuf);
 
 impl Cgroup {
     /// Below our own, in whichever hierarchy counts processes.
-    fn new() -> Result<Self, String> {
+    fn new(name: &str) -> Result<Self, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let below = |controller: &str| {
             own.lines()
@@ -93,7 +94,7 @@ impl Cgroup {
             below("0::").map(|path| Path::new("/sys/fs/cgroup").join(path)),
         ];
         for place in places.into_iter().flatten() {
-            let directory = place.join(format!("forkless-test-{}", std::process::id()));
+            let directory = place.join(format!("forkless-{name}-{}", std::process::id()));
             if fs::create_dir(&directory).is_ok() {
                 let cgroup = Self(directory);
                 if cgroup.limit().exists() {
@@ -117,7 +118,7 @@ impl Drop for Cgroup {
 }
 
 fn cgroup() {
-    let cgroup = match Cgroup::new() {
+    let cgroup = match Cgroup::new("fork") {
         Ok(cgroup) => cgroup,
         Err(why) => return skip(why),
     };
@@ -136,6 +137,30 @@ fn cgroup() {
     assert!(Command::new("sh").args(["-c", command]).status().expect("sh runs").success());
     let Some(mended) = report_in("tracepoints", &["sh", "-c", &line]) else { return };
     is_quiet(&mended);
+}
+
+/// Regression: it was said to copy the caller's memory first, and to cost as much.
+fn vfork_in_cgroup() {
+    let cgroup = match Cgroup::new("vfork") {
+        Ok(cgroup) => cgroup,
+        Err(why) => return skip(why),
+    };
+    fs::write(cgroup.limit(), "1").expect("a limit");
+    let program = program("refused.c").expect("a compiler");
+    for (way, copies) in [("vfork", false), ("none", true)] {
+        let line =
+            format!("echo $$ >{}/cgroup.procs; exec {} {way} 20", cgroup.0.display(), program.display());
+        let Some(report) = report_in("tracepoints", &["sh", "-c", &line]) else { return };
+        let findings = report["findings"].as_array().expect("a list").iter();
+        let found: Vec<_> = findings.filter(|finding| finding["kind"] == "fork_refused").collect();
+        let [finding] = &found[..] else { panic!("{way}: {found:#?}") };
+        assert_eq!(finding["count"], 20, "{way}: {finding:#}");
+        let name = cgroup.0.file_name().expect("a name").to_string_lossy();
+        let said = format!("cgroup {name} has the one process or thread that pids.max permits");
+        assert!(finding["title"].as_str().expect("text").ends_with(&said), "{finding:#}");
+        let copied = fact(finding, "this limit is looked at when the caller's memory has been copied");
+        assert_eq!(copied.is_some(), copies, "{way}: {finding:#}");
+    }
 }
 
 fn python() {

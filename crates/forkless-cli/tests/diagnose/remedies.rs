@@ -421,7 +421,7 @@ fn committed(command: &[&str], count: u64) {
 
 /// The library's own report of a command.
 #[track_caller]
-fn under_run(command: &[&str]) -> Value {
+pub(crate) fn under_run(command: &[&str]) -> Value {
     let program = Path::new(command[command.len() - 1]).file_name().expect("a name").to_string_lossy();
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remedies-{program}.json"));
     let status = Command::new(FORKLESS)

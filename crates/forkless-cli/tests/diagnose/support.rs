@@ -185,6 +185,12 @@ pub(crate) fn of_kind(report: &Value, kind: &str) -> Value {
     finding.unwrap_or_else(|| panic!("no {kind}: {report}")).clone()
 }
 
+/// The value of a fact, if it is there.
+pub(crate) fn fact<'f>(finding: &'f Value, what: &str) -> Option<&'f str> {
+    let evidence = finding["evidence"].as_array().expect("a list");
+    evidence.iter().find(|fact| fact["what"] == what).and_then(|fact| fact["value"].as_str())
+}
+
 /// The named functions of a finding's stack.
 pub(crate) fn functions(finding: &Value) -> Vec<&str> {
     let frames = finding["stack"].as_array().expect("a list");

@@ -33,6 +33,16 @@ impl TopNames {
         self.others += other.others;
     }
 
+    /// Those that had no room for their names.
+    pub(crate) fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// All that have a name, the most frequent first.
+    pub(crate) fn all(&self) -> Vec<(String, u64)> {
+        self.top(MOST_NAMES)
+    }
+
     /// The most frequent names with their counts.
     pub(crate) fn top(&self, names: usize) -> Vec<(String, u64)> {
         let mut all: Vec<(String, u64)> =

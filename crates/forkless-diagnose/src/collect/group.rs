@@ -8,6 +8,7 @@ use super::bounded::TopNames;
 use super::line_counts::LineCounts;
 use crate::creation::{CallerMemory, ChildEnd, Creation, CreationKind, Place};
 use crate::estimate::{Stream, Times};
+use crate::reach::CLOSE_LOOP_SPEEDUP;
 
 /// What a creation led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -52,6 +53,10 @@ pub(crate) struct Group {
     /// The shortest time that a child took before its exec, in nanoseconds. Only children whose
     /// exec was timed count.
     pub(crate) least_before_exec: Option<u64>,
+    /// The same with the preloaded library's answers in place of a loop of closes.
+    pub(crate) least_with_answers: Option<u64>,
+    /// The sum of their time in such loops, nanoseconds.
+    pub(crate) closing_ns: u64,
     pub(crate) anon: Stream,
     pub(crate) swap: Stream,
     pub(crate) resident: Stream,
@@ -98,6 +103,9 @@ impl Group {
             self.exec.add(ns as f64);
             let before = child_ns.map(|all| all.saturating_sub(ns));
             self.least_before_exec = self.least_before_exec.into_iter().chain(before).min();
+            let answered = creation.closing_ns - creation.closing_ns / CLOSE_LOOP_SPEEDUP;
+            let before = before.map(|all| all.saturating_sub(answered));
+            self.least_with_answers = self.least_with_answers.into_iter().chain(before).min();
         }
         // Without BPF the memory is read from /proc, where the caller may be gone. Zero then means
         // unknown.
@@ -111,6 +119,7 @@ impl Group {
         self.child_faults += creation.child_copied + creation.child_reused;
         self.exec_failed += u64::from(creation.exec_errno.is_some() && !creation.execed());
         self.made += u64::from(creation.child_made > 0 && creation.execed());
+        self.closing_ns += creation.closing_ns;
         self.stalling += u64::from(creation.stalled > 0);
         self.stalled += creation.stalled;
         self.most_stalled = self.most_stalled.max(creation.stalled);
@@ -136,6 +145,8 @@ impl Group {
         }
         let least = self.least_before_exec.into_iter().chain(other.least_before_exec).min();
         self.least_before_exec = least;
+        let least = self.least_with_answers.into_iter().chain(other.least_with_answers).min();
+        self.least_with_answers = least;
         for (mine, theirs) in [
             (&mut self.anon, &other.anon),
             (&mut self.swap, &other.swap),
@@ -148,6 +159,7 @@ impl Group {
         self.child_faults += other.child_faults;
         self.exec_failed += other.exec_failed;
         self.made += other.made;
+        self.closing_ns += other.closing_ns;
         self.still_running += other.still_running;
         self.stalling += other.stalling;
         self.stalled += other.stalled;

@@ -102,6 +102,12 @@ pub(crate) struct SampledPages {
     pub(crate) at_end: u64,
 }
 
+/// Whether two stacks are of the same lines. A compiler may have made many calls of one line.
+fn have_same_lines(one: &[Frame], other: &[Frame]) -> bool {
+    let is_same = |(one, other): (&Frame, &Frame)| one.without_offset() == other.without_offset();
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
+}
+
 /// Whether the process runs its exit handlers, or its interpreter takes itself down: then nobody
 /// needs its memory any more. PHP takes down each request, so that its function is the last one.
 fn is_at_end(stack: &[Frame]) -> bool {
@@ -123,6 +129,8 @@ fn is_at_end(stack: &[Frame]) -> bool {
 
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
+/// Different stacks of one place.
+const MAX_STACKS: usize = 16;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 /// Everything collected in a watch.
@@ -335,13 +343,13 @@ impl Collected {
         self.never_named + self.naming.as_ref().map_or(0, Naming::left_out)
     }
 
-    fn named(&mut self, (place, frames, pages): Named) {
+    fn named(&mut self, (place, frames, stands_for): Named) {
         if place.nr == NR_EROSION {
             let at_end = is_at_end(&frames);
             if self.made_private.len() < MAX_GROUPS || self.made_private.contains_key(&place) {
                 let sampled = self.made_private.entry(place).or_default();
-                sampled.all += pages;
-                sampled.at_end += if at_end { pages } else { 0 };
+                sampled.all += stands_for;
+                sampled.at_end += if at_end { stands_for } else { 0 };
             }
             if at_end {
                 return;
@@ -350,11 +358,13 @@ impl Collected {
         if frames.is_empty() || self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&place) {
             return;
         }
+        // Pages have their own sum.
+        let count = if place.nr == NR_EROSION { 1 } else { stands_for };
         let seen = self.stacks.entry(place).or_default();
-        if let Some((_, count)) = seen.iter_mut().find(|(known, _)| *known == frames) {
-            *count += 1;
-        } else if seen.len() < 8 {
-            seen.push((frames, 1));
+        if let Some((_, known)) = seen.iter_mut().find(|(known, _)| have_same_lines(known, &frames)) {
+            *known += count;
+        } else if seen.len() < MAX_STACKS {
+            seen.push((frames, count));
         }
     }
 
@@ -387,7 +397,7 @@ impl Collected {
         let Self { stacks, lines_at, groups, shells, failed, calls, origins, refused, loops, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(place, _)| (place.pid, place.ip)).collect();
         let of_shells = shells.values().flat_map(|group| group.places.each());
-        let of_failed = failed.values().flat_map(|failed| failed.places.each());
+        let of_failed = failed.values().flat_map(FailedExecs::places);
         wanted.extend(of_shells.chain(of_failed).map(|(place, _)| (place.pid, place.ip)));
         wanted.extend(calls.keys().map(|(program, _, _, ip)| (program.pid, *ip)));
         wanted.extend(refused.iter().map(|(key, _)| (key.place.pid, key.place.ip)));
@@ -493,18 +503,20 @@ impl Collected {
         }
         let failed = self.failed.entry(program).or_default();
         failed.creations += 1;
-        failed.places.add(creation.place, 1);
         failed.comm.clone_from(&creation.caller_comm);
         if creation.execed() && missing > 0 {
             failed.searched += missing;
             failed.searching_creations += 1;
+            failed.searching_places.add(creation.place, 1);
         } else if missing > 0 {
             failed.missing += missing;
             failed.missing_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+            failed.missing_places.add(creation.place, 1);
         }
         if busy > 0 {
             failed.busy += busy;
             failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+            failed.busy_places.add(creation.place, 1);
         }
     }
 
@@ -910,6 +922,28 @@ mod tests {
         assert_eq!(collected.stacks[&place], [(served, 1)]);
     }
 
+    /// Regression: forty calls of an unrolled loop were as many stacks, and left no room for those
+    /// of the next lines.
+    #[test]
+    fn many_calls_of_one_line_are_one_stack() {
+        let frame = |offset, line| Frame {
+            function: Some("main".into()),
+            offset,
+            module: "/srv/app".into(),
+            line,
+            ..Frame::default()
+        };
+        let mut collected = Collected::new();
+        let place = Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
+        let many = 3 * MAX_STACKS as u64;
+        (0..many).for_each(|at| collected.named((place, vec![frame(at, Some(7))], 2)));
+        collected.named((place, vec![frame(1, Some(8))], 1));
+        collected.named((place, vec![frame(1, None)], 0));
+        collected.named((place, vec![frame(2, None)], 1));
+        let counts: Vec<u64> = collected.stacks[&place].iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [2 * many, 1, 0, 1]);
+    }
+
     /// The thread that empties the ring spent seconds on the symbols of rustc's libraries, and
     /// thousands of records were lost.
     #[test]
@@ -929,8 +963,15 @@ mod tests {
         let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
-            let stack =
-                StackTop { place, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            let stack = StackTop {
+                place,
+                class: CLASS_CREATION,
+                stands_for: 1,
+                sp: 0,
+                fp: 0,
+                lr: 0,
+                top: Vec::new(),
+            };
             collected.event(Event::Stack(stack));
             collected.take_names();
         }
@@ -951,8 +992,15 @@ mod tests {
         let ip = std::process::id as fn() -> u32 as usize as u64;
         let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         for _ in 0..3 {
-            let stack =
-                StackTop { place, class: CLASS_CREATION, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            let stack = StackTop {
+                place,
+                class: CLASS_CREATION,
+                stands_for: 1,
+                sp: 0,
+                fp: 0,
+                lr: 0,
+                top: Vec::new(),
+            };
             collected.event(Event::Stack(stack));
             collected.take_all_names();
         }

@@ -15,7 +15,7 @@ use crate::stack::{Frame, Sighting};
 /// Stacks that wait for their names or to be taken back, each of some 8 KiB.
 pub(super) const MAX_UNNAMED: usize = 1024;
 
-/// A place, its frames, and the pages that the stack stands for.
+/// A place, its frames, and the pages or creations that the stack stands for.
 pub(super) type Named = (Place, Vec<Frame>, u64);
 
 /// The thread, and the stacks on their way to it and back. Dropping it waits for the stack being
@@ -46,7 +46,7 @@ impl Naming {
         let thread = thread::Builder::new().name("naming".to_owned()).spawn(move || {
             for sighting in sightings {
                 if stopped.load(Ordering::Relaxed)
-                    || names.send((sighting.place(), frames(&sighting), sighting.pages())).is_err()
+                    || names.send((sighting.place(), frames(&sighting), sighting.stands_for())).is_err()
                 {
                     return;
                 }
@@ -131,7 +131,7 @@ mod tests {
         naming.longest = Duration::from_millis(20);
         let ip = std::process::id as fn() -> u32 as usize as u64;
         let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
-        let stack = StackTop { place, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         naming.add(Unwinder::new().meet(stack).expect("we are there"));
         assert_eq!((naming.next(), naming.left_out()), (None, 1));
         // Without the gate's opening, too.

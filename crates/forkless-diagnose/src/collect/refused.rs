@@ -1,6 +1,7 @@
 //! Sums of refused creations, by place and error.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use super::MAX_NAMES;
 use super::bounded::forget_the_least;
@@ -27,9 +28,9 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// The same of no refusal yet.
-    pub(crate) fn without_counts(&self) -> Self {
-        Self { count: 0, timed: 0, ns: 0, lines: LineCounts::default(), ..self.clone() }
+    /// The same of no refusal yet, by this limit.
+    pub(crate) fn without_counts(&self, limit: ReachedLimit) -> Self {
+        Self { limit, count: 0, timed: 0, ns: 0, lines: LineCounts::default(), ..self.clone() }
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -65,7 +66,7 @@ pub(crate) struct Refusals(HashMap<RefusalKey, Refused>);
 
 impl Refusals {
     /// Takes one refusal in. Only some of them are reported one by one, so it is not counted here.
-    pub(super) fn met(&mut self, refused: RefusedCreation) {
+    pub(crate) fn met(&mut self, refused: RefusedCreation) {
         let RefusedCreation { key, comm, limit, anon, .. } = refused;
         if self.0.len() >= MAX_NAMES && !self.0.contains_key(&key) {
             forget_the_least(&mut self.0, |refused| refused.count as f64);
@@ -82,8 +83,10 @@ impl Refusals {
         };
         let known = self.0.entry(key).or_insert_with(new);
         known.anon = known.anon.max(anon);
-        // The limit that was reached last, as long as one is known.
-        if limit != ReachedLimit::Unknown {
+        // The limit that was reached last, as long as one is known, and with its directory.
+        let is_gone = matches!(&limit, ReachedLimit::Cgroup { inode, directory: None, .. }
+            if matches!(&known.limit, ReachedLimit::Cgroup { inode: of, .. } if of == inode));
+        if limit != ReachedLimit::Unknown && !is_gone {
             known.limit = limit;
         }
     }
@@ -96,7 +99,7 @@ impl Refusals {
     }
 
     /// Takes over the kernel side's sums.
-    pub(super) fn follow(&mut self, counted: impl Iterator<Item = (RefusalKey, RefusalCount)>) {
+    pub(crate) fn follow(&mut self, counted: impl Iterator<Item = (RefusalKey, RefusalCount)>) {
         for (key, now) in counted {
             let Some(known) = self.0.get_mut(&key) else { continue };
             let seen = if now.count < known.seen.count { RefusalCount::default() } else { known.seen };
@@ -105,6 +108,14 @@ impl Refusals {
             known.ns += now.ns.saturating_sub(seen.ns);
             known.seen = now;
         }
+    }
+
+    /// The directory of a cgroup, if it was seen at any refusal: it may be gone at others.
+    pub(crate) fn directory(&self, inode: u64) -> Option<&Path> {
+        self.0.values().find_map(|refused| match &refused.limit {
+            ReachedLimit::Cgroup { inode: of, directory: Some(known), .. } if *of == inode => Some(&**known),
+            _ => None,
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -129,7 +140,7 @@ mod tests {
     #[test]
     fn sums_that_began_again_are_added_up_and_a_known_limit_stays() {
         let place = Place { pid: 1, nr: 56, ip: 2, word: 3, image: 4 };
-        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false };
+        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false, shares_memory: false };
         let met = |limit| RefusedCreation { key, thread: 1, comm: "web".into(), cgroup: 0, limit, anon: 5 };
         let mut refusals = Refusals::default();
         let user = ReachedLimit::User { uid: 7, limit: 8 };

@@ -14,13 +14,16 @@ pub(crate) struct FailedExecs {
     /// Failed for a missing file before one that succeeded: a search along PATH.
     pub(crate) searched: u64,
     pub(crate) searching_creations: u64,
-    /// Never succeeded: the file is missing.
+    /// Where these children were created.
+    pub(crate) searching_places: Places,
+    /// Failed execs of children that could execute nothing: the file is missing.
     pub(crate) missing: u64,
+    /// These children, by the file that they tried last.
     pub(crate) missing_paths: TopNames,
+    pub(crate) missing_places: Places,
     pub(crate) busy: u64,
     pub(crate) busy_paths: TopNames,
-    /// Where the children were created.
-    pub(crate) places: Places,
+    pub(crate) busy_places: Places,
     pub(crate) comm: String,
 }
 
@@ -51,7 +54,19 @@ impl FailedExecs {
         self.missing_paths.merge(&other.missing_paths);
         self.busy += other.busy;
         self.busy_paths.merge(&other.busy_paths);
-        other.places.each().for_each(|(place, count)| self.places.add(*place, count));
+        for (mine, theirs) in [
+            (&mut self.searching_places, &other.searching_places),
+            (&mut self.missing_places, &other.missing_places),
+            (&mut self.busy_places, &other.busy_places),
+        ] {
+            theirs.each().for_each(|(place, count)| mine.add(*place, count));
+        }
+    }
+
+    /// Where all the children were created.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&Place, u64)> {
+        let each = [&self.searching_places, &self.missing_places, &self.busy_places];
+        each.into_iter().flat_map(Places::each)
     }
 }
 

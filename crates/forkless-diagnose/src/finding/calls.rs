@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, label, time};
-use crate::answering::{asks_only, clock_call};
+use crate::answering::{Failing, asks_only, clock_call};
 use crate::collect::Calls;
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::event::BlockReads;
 use crate::program::ProcessName;
-use crate::reach::Obstacle;
+use crate::reach::{CLOSE_LOOP_SPEEDUP, Obstacle};
 use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
@@ -27,6 +27,15 @@ struct Merged {
     /// The place with most calls.
     place: (u64, Place),
     nr: u16,
+    class: u16,
+}
+
+impl Merged {
+    /// Of closes of descriptors that are not open: those that the preloaded library answers. The
+    /// kernel side counts them in place of bytes.
+    fn answered(&self) -> u64 {
+        self.calls.bytes
+    }
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -51,6 +60,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
                     cpu_ns: 0,
                     place: (0, place),
                     nr: *nr,
+                    class: *class,
                 }
             });
         if !entry.programs.contains(&program) {
@@ -98,6 +108,20 @@ fn finding(
     each: Estimate,
     text: impl FnOnce(&[Frame]) -> Text,
 ) -> Option<Finding> {
+    priced(context, merged, MEASURED, each, text)
+}
+
+/// The name of the fact about a call's price.
+const MEASURED: &str = "each costs (measured here)";
+
+/// The same, with what the price is of.
+fn priced(
+    context: &Context<'_>,
+    merged: &Merged,
+    measured: &str,
+    each: Estimate,
+    text: impl FnOnce(&[Frame]) -> Text,
+) -> Option<Finding> {
     /// Fewer calls are no habit, and found only where every share counts.
     const LEAST: u64 = 100;
     let count = merged.calls.count;
@@ -118,11 +142,11 @@ fn finding(
     let text = text(&stack);
     let mut list = vec![
         evidence("calls", format!("{count}, {:.0} a second", context.per_second(count))),
-        evidence("each costs (measured here)", interval(each)),
+        evidence(measured, interval(each)),
         evidence("share of the process's CPU time", format!("{:.1} %", process_share.min(1.0) * 100.0)),
         evidence("from the place with most of them", merged.place.0.to_string()),
     ];
-    if merged.calls.bytes > 0 {
+    if merged.calls.bytes > 0 && merged.class != CLASS_CLOSE_UNUSED {
         list.push(evidence("bytes a call", (merged.calls.bytes / count.max(1)).to_string()));
     }
     Some(Finding {
@@ -210,20 +234,79 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
 }
 
 fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    finding(context, merged, context.model.system_call, |_| Text {
-        kind: FindingKind::CloseLoop,
-        title: format!(
-            "{} closes descriptors that are not open, {:.0} a second",
-            label(&merged.process),
-            context.per_second(merged.calls.count)
-        ),
-        reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
-            .to_owned(),
-        explanation: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
-        remedy: Remedy::Change,
-        obstacle: None,
-        check: diagnose_again(merged),
+    let each = context.model.system_call;
+    let count = merged.calls.count;
+    let found = finding(context, merged, each, |stack| {
+        let (remedy, obstacle) = match closes_answered(context, merged, stack) {
+            Ok(()) => {
+                let program = merged.process.exe.as_deref().map(|exe| context.program(&merged.programs, exe));
+                (Remedy::Run { treatment: Treatment::AnswerCloses, program }, None)
+            }
+            Err(obstacle) => (Remedy::Change, Some(obstacle)),
+        };
+        Text {
+            kind: FindingKind::CloseLoop,
+            title: format!(
+                "{} closes descriptors that are not open, {:.0} a second",
+                label(&merged.process),
+                context.per_second(count)
+            ),
+            reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
+                .to_owned(),
+            explanation: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
+            remedy,
+            obstacle,
+            check: diagnose_again(merged),
+        }
+    })?;
+    let answered = evidence(ANSWERED, format!("{} of {count} (predicted)", merged.answered()));
+    let evidence = [found.evidence, vec![answered]].concat();
+    if !matches!(found.remedy, Remedy::Run { .. }) {
+        return Some(Finding { evidence, ..found });
+    }
+    let saved = 1.0 - 1.0 / CLOSE_LOOP_SPEEDUP as f64;
+    let each = each.times(saved * merged.answered() as f64 / count as f64);
+    Some(Finding {
+        evidence,
+        saving_each_ns: each,
+        saving_in_caller_ns: None,
+        saving_share: context.shares(each, count),
+        ..found
     })
+}
+
+/// The name of the fact about the closes that would not enter the kernel.
+const ANSWERED: &str = "answered by the preloaded library";
+
+/// What keeps the preloaded library from most of these closes.
+fn closes_answered(context: &Context<'_>, merged: &Merged, stack: &[Frame]) -> Result<(), Obstacle> {
+    context.everywhere.in_close_loops(context.reach(&merged.programs))?;
+    let are_most = merged.answered() * 2 >= merged.calls.count;
+    if are_most && is_by_libcs_close(stack) { Ok(()) } else { Err(Obstacle::Closes) }
+}
+
+/// Whether the library can be in the place of the function that makes these calls. What libc calls
+/// within itself (`__close_nocancel`, `syscall`) does not come to it.
+fn is_by_libcs_close(stack: &[Frame]) -> bool {
+    let Some(innermost) = stack.first() else { return true };
+    let is_name = |name: &str| ["close", "libc_close"].contains(&name.trim_start_matches('_'));
+    innermost.is_of_c_library() && innermost.function.as_deref().is_none_or(is_name)
+}
+
+/// Whether the preloaded library answers the loops of closes of these programs' children, as far as
+/// they are of numbers that it answers.
+pub(super) fn are_closes_answered(context: &Context<'_>, programs: &[ProgramKey]) -> bool {
+    let calls = context.collected.calls.iter();
+    let of_these = calls
+        .filter(|((program, _, class, _), _)| *class == CLASS_CLOSE_UNUSED && programs.contains(program));
+    // Marks (F_SETFD) are no such calls.
+    let by_libc =
+        of_these.max_by_key(|(key, calls)| (calls.bytes, **key)).is_none_or(|((program, nr, _, ip), _)| {
+            let place =
+                Place { pid: program.pid, nr: u32::from(*nr), ip: *ip, word: 0, image: program.image };
+            is_by_libcs_close(&context.stack(&place))
+        });
+    by_libc && context.everywhere.in_close_loops(context.reach(programs)).is_ok()
 }
 
 /// Counts the writer's waiting for the reads that it causes, from each read's submission until the
@@ -284,6 +367,21 @@ fn means_again(result: i64) -> bool {
         .any(|&errno| result == -i64::from(errno))
 }
 
+/// The price of one such call, and what it is of.
+fn price_of_constant(context: &Context<'_>, merged: &Merged) -> (&'static str, Estimate) {
+    const OF_EMPTY: &str = "each costs at least (an empty call, measured here)";
+    let model = context.model;
+    if asks_only(merged.nr) && merged.calls.last >= 0 {
+        return (MEASURED, model.system_call);
+    }
+    match Failing::of(merged.nr, merged.calls.last) {
+        Failing::Path => ("each costs (stat of a missing file, measured here)", model.missing_stat),
+        Failing::Open => ("each costs (open of a missing file, measured here)", model.missing_open),
+        Failing::Readlink => ("each costs (readlink of a directory, measured here)", model.readlink_of_none),
+        Failing::Other => (OF_EMPTY, model.system_call),
+    }
+}
+
 fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let calls = merged.calls;
     // A CPU's first result has no predecessor to compare with.
@@ -298,7 +396,8 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         &Context { thresholds: super::Thresholds { process_share: 0.05, ..context.thresholds }, ..*context };
     let name =
         syscalls::Sysno::new(usize::from(merged.nr)).map_or("an unknown system call", |call| call.name());
-    finding(context, merged, context.model.system_call, |_| Text {
+    let (measured, each) = price_of_constant(context, merged);
+    priced(context, merged, measured, each, |_| Text {
         kind: FindingKind::ConstantSystemCall,
         title: format!(
             "{} calls {name} {:.0} times a second{}",

@@ -12,7 +12,7 @@ use crate::program::ProcessName;
 use crate::remedy::FollowUp;
 use crate::stack::Frame;
 
-/// From this many execs of a missing program on, it is a loop and no accident.
+/// From this many children without a program on, it is a loop and no accident.
 const MISSING_FROM: u64 = 3;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -75,12 +75,23 @@ fn finding(
     }
 }
 
-/// A command about a file. Any program may have made up its path, so it is quoted.
-fn about_file(command: &str, path: &str, programs: &[ProgramKey]) -> FollowUp {
-    quoted(path).map_or_else(
-        || super::diagnose_again(programs),
-        |path| FollowUp::Command(format!("{command} {path}")),
-    )
+/// A command about the first of these files. Any program may have made up a path, so it is quoted.
+fn about_files(command: &str, files: &[(String, u64)], programs: &[ProgramKey]) -> FollowUp {
+    const MOST: usize = 4;
+    let words: Vec<_> = files.iter().take(MOST).filter_map(|(path, _)| quoted(path)).collect();
+    if words.is_empty() {
+        return super::diagnose_again(programs);
+    }
+    FollowUp::Command(format!("{command} {}", words.join(" ")))
+}
+
+/// Files with their counts: all that have room.
+fn listed(files: &[(String, u64)], others: u64) -> String {
+    let mut words: Vec<String> = files.iter().map(|(path, count)| format!("{path} ({count})")).collect();
+    if others > 0 {
+        words.push(format!("others ({others})"));
+    }
+    words.join(", ")
 }
 
 fn path_search(
@@ -100,8 +111,8 @@ fn path_search(
             "{} finds its programs by failing execs: {per_creation:.1} misses before each",
             label(process)
         ),
-        stack: context.stack_of(failed.places.each()),
-        lines: several(&context.compiled_lines(failed.places.each())),
+        stack: context.stack_of(failed.searching_places.each()),
+        lines: several(&context.compiled_lines(failed.searching_places.each())),
         evidence: vec![evidence(
             "execs of files that are not there",
             format!("{count}, before {} that succeeded", failed.searching_creations),
@@ -124,22 +135,42 @@ fn missing(
     programs: &[ProgramKey],
     failed: &FailedExecs,
 ) -> Option<Finding> {
-    let (path, count) = failed.missing_paths.top(1).into_iter().next()?;
+    let (files, others) = (failed.missing_paths.all(), failed.missing_paths.others());
+    let count = files.iter().map(|(_, count)| count).sum::<u64>() + others;
     if count < MISSING_FROM {
         return None;
     }
+    let name = label(process);
+    let title = match &files[..] {
+        [(path, _)] => format!("{name} executes {path}, which does not exist: {count} times"),
+        [first, second] => {
+            let both = listed(&[first.clone(), second.clone()], 0);
+            format!("{name} executes programs that do not exist, {count} times: {both}")
+        }
+        [first, ..] => {
+            let most = listed(std::slice::from_ref(first), 0);
+            let more = files.len() - 1;
+            format!("{name} executes programs that do not exist, {count} times: {most} and {more} more")
+        }
+        [] => return None,
+    };
     let text = Text {
-        title: format!("{} executes {path}, which does not exist: {count} times", label(process)),
-        stack: context.stack_of(failed.places.each()),
-        lines: several(&context.compiled_lines(failed.places.each())),
-        evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
+        title,
+        stack: context.stack_of(failed.missing_places.each()),
+        lines: several(&context.compiled_lines(failed.missing_places.each())),
+        evidence: vec![
+            evidence("programs that do not exist", listed(&files, others)),
+            evidence("children that could execute nothing", count.to_string()),
+            evidence("their execs that failed", failed.missing.to_string()),
+        ],
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
-        check: about_file("ls -l", &path, programs),
+        check: about_files("ls -l", &files, programs),
         is_failure: true,
     };
     // The whole creation is wasted.
-    let each = context.model.spawn.plus(context.model.failed_exec);
+    let execs = failed.missing as f64 / count as f64;
+    let each = context.model.spawn.plus(context.model.failed_exec.times(execs));
     Some(finding(context, FindingKind::MissingProgram, process, programs, count, each, text))
 }
 
@@ -152,19 +183,19 @@ fn busy(
     if failed.busy == 0 {
         return None;
     }
-    let path = failed.busy_paths.top(1).into_iter().next().map_or_else(|| "?".to_owned(), |(path, _)| path);
+    let (files, others) = (failed.busy_paths.all(), failed.busy_paths.others());
     let text = Text {
         title: format!(
             "{} executes files that are still open for writing: {} times ETXTBSY",
             label(process),
             failed.busy
         ),
-        stack: context.stack_of(failed.places.each()),
-        lines: several(&context.compiled_lines(failed.places.each())),
-        evidence: vec![evidence("most frequent file", path.clone())],
+        stack: context.stack_of(failed.busy_places.each()),
+        lines: several(&context.compiled_lines(failed.busy_places.each())),
+        evidence: vec![evidence("files, by children", listed(&files, others))],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
         explanation: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",
-        check: about_file("fuser -v", &path, programs),
+        check: about_files("fuser -v", &files, programs),
         is_failure: true,
     };
     Some(finding(
@@ -212,5 +243,23 @@ mod tests {
             find(&Context { thresholds: Thresholds::of(0.0), ..*context })
         });
         assert!(found.iter().all(|finding| finding.kind != FindingKind::PathSearch), "{found:?}");
+    }
+
+    /// Regression: of three programs that are missing, 200 times each, one was named, and its 200
+    /// were the count.
+    #[test]
+    fn every_missing_program_is_named_and_counted() {
+        let mut failed = FailedExecs { missing: 12, ..FailedExecs::default() };
+        for (path, count) in [("/a", 5), ("/b", 4), ("/c", 1)] {
+            (0..count).for_each(|_| failed.missing_paths.add(path));
+        }
+        let mut collected = Collected::new();
+        collected.failed.insert(ProgramKey { pid: 1, image: 0 }, failed);
+        let found = look(&collected, &HashMap::new(), &CostModel::default(), find);
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(finding.count, 10);
+        assert!(finding.title.ends_with("do not exist, 10 times: /a (5) and 2 more"), "{}", finding.title);
+        assert_eq!(finding.evidence[0].value, "/a (5), /b (4), /c (1)");
+        assert!(matches!(&finding.check, FollowUp::Command(line) if line == "ls -l /a /b /c"));
     }
 }

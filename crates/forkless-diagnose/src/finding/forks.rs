@@ -69,6 +69,19 @@ impl Merged {
     }
 }
 
+/// The creations of a place for which no stack stands: too many came at once, or their process was
+/// gone. The draws are random, so that a few are none.
+fn not_drawn(context: &Context<'_>, place: &Place, of_stacks: u64) -> u64 {
+    let outcomes = [Outcome::ForkThenExec, Outcome::ForkAlone, Outcome::Shared, Outcome::Speculated];
+    let all: u64 = outcomes
+        .iter()
+        .filter_map(|outcome| context.groups.get(&(*place, *outcome)))
+        .map(|group| group.count)
+        .sum();
+    let missing = all.saturating_sub(of_stacks);
+    if of_stacks > 0 && missing * 4 > all { missing } else { 0 }
+}
+
 /// Whether samples of a place may be of forks with another outcome. Until the kernel side knows
 /// where the C library has its return address, one of its places is all that is known.
 fn is_mixed(context: &Context<'_>, place: &Place, outcome: Outcome) -> bool {
@@ -130,9 +143,12 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         if !entry.programs.contains(&place.program()) {
             entry.programs.push(place.program());
         }
+        let mut of_stacks = 0;
         for (frames, count) in context.collected.stacks.get(place).into_iter().flatten() {
             entry.sampled.add(place_in(frames).map_or(&[], std::slice::from_ref), *count);
+            of_stacks += count;
         }
+        entry.sampled.add(&[], not_drawn(context, place, of_stacks));
         entry.group.merge(group);
     }
     for found in merged.values_mut() {
@@ -446,7 +462,9 @@ fn speculated(context: &Context<'_>, merged: &Merged, teardown: Estimate) -> Res
     let group = &merged.group;
     context.everywhere.in_forks(context.reach(&merged.programs), group.anon.mean as u64)?;
     // A speculation has no copy that the exec takes down.
-    let quickest = group.least_before_exec.map(|ns| ns as f64);
+    let is_answered = group.closing_ns > 0 && super::calls::are_closes_answered(context, &merged.programs);
+    let quickest = if is_answered { group.least_with_answers } else { group.least_before_exec };
+    let quickest = quickest.map(|ns| ns as f64);
     let quickest = quickest.or_else(|| group.child.least().map(|ns| ns - teardown.high));
     reach::too_slow(quickest, group.child.count())?;
     let children = siblings(context, merged);
@@ -566,6 +584,10 @@ fn start_evidence(
     if group.child.count() > 0 {
         let median = interval(group.child.median());
         list.push(evidence("from the copy to the new program, in the child", median));
+    }
+    if group.closing_ns > 0 && super::calls::are_closes_answered(context, &merged.programs) {
+        let each = group.closing_ns as f64 / group.count as f64;
+        list.push(evidence("of it a loop of closes, which the preloaded library answers", time(each)));
     }
     list.push(if group.exec.count() > 0 {
         evidence("of it the exec, which takes the copy down", interval(group.exec.median()))

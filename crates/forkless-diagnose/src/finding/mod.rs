@@ -574,7 +574,9 @@ fn site(stack: &[Frame]) -> Vec<Frame> {
         name.is_some_and(|name| CALLS.iter().any(|begin| name.starts_with(begin)))
     };
     let inner = stack.iter().take_while(|frame| !calls(frame)).cloned();
-    inner.map(|frame| if frame.is_of_c_library() { Frame { offset: 0, ..frame } } else { frame }).collect()
+    let of_library =
+        |frame: Frame| if frame.is_of_c_library() { Frame { offset: 0, ..frame } } else { frame };
+    inner.map(|frame| of_library(frame).without_offset()).collect()
 }
 
 /// The stack of the most frequent place that has one.

@@ -2,6 +2,7 @@
 //! A refused fork is a failure of its program, so every one is a finding, whatever it costs.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use super::forks::unread_evidence;
 use super::{Context, Cost, Finding, FindingKind, diagnose_again, evidence, label, living, mib, time};
@@ -74,7 +75,7 @@ fn lines_of<'a>(
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
-    type Key = (String, Option<String>, Vec<Frame>, i32, bool, ReachedLimit);
+    type Key = (String, Option<String>, Vec<Frame>, i32, bool, bool, ReachedLimit);
     let mut merged: HashMap<Key, Merged> = HashMap::new();
     let of_any = context.collected.refused.iter().filter(|(_, refused)| refused.count > 0);
     let all: Vec<Seen<'_>> = of_any
@@ -88,6 +89,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     let known = known_lines(&all);
     for seen in &all {
         let Seen { key, refused, process, native } = seen;
+        let limit = with_directory(context, &refused.limit);
         let program = key.place.program();
         let not_refused = context.collected.lines_at.get(&key.place);
         let stack = [lines_of(seen, &known, not_refused), native].concat();
@@ -97,14 +99,15 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             stack.clone(),
             key.errno,
             key.is_thread,
-            refused.limit.clone(),
+            key.shares_memory,
+            limit.clone(),
         );
         let known = merged.entry(id).or_insert_with(|| Merged {
             process: process.clone(),
             programs: Vec::new(),
             stack,
             key: **key,
-            refused: refused.without_counts(),
+            refused: refused.without_counts(limit),
         });
         if !known.programs.contains(&program) {
             known.programs.push(program);
@@ -112,6 +115,19 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         known.refused.merge(refused);
     }
     merged.into_values().map(|merged| finding(context, &merged)).collect()
+}
+
+/// The limit with the directory of its cgroup, if that was seen at another refusal. Some are told
+/// when the program has ended and its cgroup is gone: they are no finding of their own.
+fn with_directory(context: &Context<'_>, limit: &ReachedLimit) -> ReachedLimit {
+    match limit {
+        ReachedLimit::Cgroup { inode, directory: None, limit } => ReachedLimit::Cgroup {
+            inode: *inode,
+            directory: context.collected.refused.directory(*inode).map(Path::to_owned),
+            limit: *limit,
+        },
+        known => known.clone(),
+    }
 }
 
 fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
@@ -128,7 +144,7 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
     let error = if key.errno == libc::ENOMEM { "ENOMEM" } else { "EAGAIN" };
     let how = if refused.timed > 0 { "each refusal took its caller" } else { "each refusal (predicted)" };
     let mut list = vec![evidence(how, time(each.mid))];
-    if refused.limit.is_behind_the_copy() && !key.is_thread {
+    if throws_a_copy_away(merged) {
         list.push(evidence(
             "this limit is looked at when the caller's memory has been copied",
             if refused.anon > 0 { mib(refused.anon as f64) } else { "how much is not known".to_owned() },
@@ -158,15 +174,31 @@ fn finding(context: &Context<'_>, merged: &Merged) -> Finding {
     }
 }
 
-/// The time that one refusal takes. The kernel throws a finished copy away for some limits.
+/// Whether the kernel copies the caller's memory before it looks at the limit.
+fn throws_a_copy_away(merged: &Merged) -> bool {
+    merged.refused.limit.is_behind_the_copy() && !merged.key.shares_memory
+}
+
+/// A number of processes and threads in words, as an object.
+fn tasks(limit: u64, all: &str) -> String {
+    match limit {
+        1 => format!("the one process or thread {all}"),
+        _ => format!("the {limit} processes and threads {all}"),
+    }
+}
+
+/// The time that one refusal takes. The kernel throws a finished copy away for some limits, and its
+/// caller waits for that, too.
 fn cost_of_one(context: &Context<'_>, merged: &Merged) -> Estimate {
     let refused = &merged.refused;
     if refused.timed > 0 {
         let mean = refused.ns as f64 / refused.timed as f64;
         return Estimate::exact(mean);
     }
-    if refused.limit.is_behind_the_copy() && !merged.key.is_thread {
-        return context.model.fork(refused.anon / 4096, 0);
+    if throws_a_copy_away(merged) {
+        let entries = refused.anon / 4096;
+        let teardown = context.model.teardown_per_entry.times(entries as f64);
+        return context.model.fork(entries, 0).plus(teardown);
     }
     // The kernel has made at most a task without memory by then.
     Estimate { low: context.model.system_call.low, ..context.model.create }
@@ -176,13 +208,13 @@ fn cost_of_one(context: &Context<'_>, merged: &Merged) -> Estimate {
 fn reached(limit: &ReachedLimit, is_thread: bool) -> String {
     match limit {
         ReachedLimit::User { uid, limit } => {
-            format!("user {uid} has the {limit} processes and threads that RLIMIT_NPROC permits")
+            format!("user {uid} has {}", tasks(*limit, "that RLIMIT_NPROC permits"))
         }
-        ReachedLimit::Cgroup { directory, limit } => {
+        ReachedLimit::Cgroup { directory, limit, .. } => {
             let name =
                 directory.as_ref().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
             let cgroup = name.map_or_else(|| "its cgroup".to_owned(), |name| format!("cgroup {name}"));
-            format!("{cgroup} has the {limit} processes and threads that pids.max permits")
+            format!("{cgroup} has {}", tasks(*limit, "that pids.max permits"))
         }
         ReachedLimit::Threads { limit } => {
             format!("the machine has the {limit} threads that kernel.threads-max permits")
@@ -257,7 +289,7 @@ fn advice(context: &Context<'_>, merged: &Merged) -> Advice {
                 }),
             )
         }
-        ReachedLimit::Cgroup { directory, limit } => {
+        ReachedLimit::Cgroup { directory, limit, .. } => {
             let raised = limit.saturating_mul(2).max(64);
             // systemd writes its own value again.
             let of_unit = process.unit.as_deref().and_then(quoted);
@@ -307,6 +339,11 @@ fn advice(context: &Context<'_>, merged: &Merged) -> Advice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collect::Collected;
+    use crate::event::RefusalCount;
+    use crate::finding::look;
+    use crate::model::CostModel;
+    use crate::refusal::RefusedCreation;
 
     fn frame(function: &str, line: Option<u32>) -> Frame {
         Frame { function: Some(function.to_owned()), line, ..Frame::default() }
@@ -322,7 +359,7 @@ mod tests {
     #[test]
     fn a_line_that_one_process_was_read_at_is_that_of_the_others() {
         let place = crate::creation::Place { pid: 1, nr: 56, ip: 1, word: 0, image: 0 };
-        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false };
+        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false, shares_memory: false };
         let places = [
             placed("make_child", None),
             placed("make_child", Some(7)),
@@ -356,7 +393,7 @@ mod tests {
     fn every_limit_has_words_of_its_own() {
         let limits = [
             ReachedLimit::User { uid: 1, limit: 2 },
-            ReachedLimit::Cgroup { directory: Some("/sys/fs/cgroup/a.slice".into()), limit: 2 },
+            ReachedLimit::Cgroup { inode: 7, directory: Some("/sys/fs/cgroup/a.slice".into()), limit: 2 },
             ReachedLimit::Threads { limit: 2 },
             ReachedLimit::Numbers { limit: 2 },
             ReachedLimit::NamespaceEnded,
@@ -366,8 +403,62 @@ mod tests {
         ];
         let mut said: Vec<String> = limits.iter().map(|limit| reached(limit, false)).collect();
         assert_eq!(said[1], "cgroup a.slice has the 2 processes and threads that pids.max permits");
+        let one = ReachedLimit::Cgroup { inode: 7, directory: None, limit: 1 };
+        assert_eq!(reached(&one, false), "its cgroup has the one process or thread that pids.max permits");
         said.sort();
         said.dedup();
         assert_eq!(said.len(), limits.len());
+    }
+
+    fn cgroup(directory: Option<&str>) -> ReachedLimit {
+        ReachedLimit::Cgroup { inode: 7, directory: directory.map(Into::into), limit: 2 }
+    }
+
+    fn met(word: u64, shares_memory: bool, limit: ReachedLimit) -> RefusedCreation {
+        let place = crate::creation::Place { pid: 1 << 23, nr: 56, ip: 1, word, image: 0 };
+        let key = RefusalKey { place, errno: libc::EAGAIN, is_thread: false, shares_memory };
+        RefusedCreation { key, thread: 1, comm: "web".into(), cgroup: 0, limit, anon: 400 << 20 }
+    }
+
+    fn found(refusals: Vec<RefusedCreation>) -> Vec<Finding> {
+        let mut collected = Collected::new();
+        let counted: Vec<_> = refusals.iter().map(|refused| refused.key).collect();
+        refusals.into_iter().for_each(|refused| collected.refused.met(refused));
+        let one = RefusalCount { count: 1, timed: 0, ns: 0 };
+        collected.refused.follow(counted.into_iter().map(|key| (key, one)));
+        let model = CostModel {
+            fork_fixed: Estimate::exact(60e3),
+            fork_per_entry: Estimate::exact(100.0),
+            teardown_per_entry: Estimate::exact(50.0),
+            create: Estimate::exact(30e3),
+            ..CostModel::default()
+        };
+        look(&collected, &HashMap::new(), &model, find)
+    }
+
+    /// Regression: a spawn of a program of 500 MiB was said to cost 19 ms, and took 0.08.
+    #[test]
+    fn a_refused_spawn_copies_no_memory() {
+        let cost = |shares| {
+            let all = found(vec![met(1, shares, cgroup(None))]);
+            let copied = |said: &crate::finding::Evidence| said.what.contains("has been copied");
+            (all[0].saving_each_ns.mid, all[0].evidence.iter().any(copied))
+        };
+        assert_eq!(cost(true), (30e3, false));
+        assert_eq!(cost(false), (60e3 + 102_400.0 * 150.0, true), "the copy is made and thrown away");
+    }
+
+    /// Regression: the last refusals were told when the cgroup was gone, and were a second finding.
+    #[test]
+    fn a_cgroup_that_is_gone_meanwhile_is_the_same() {
+        let known = || cgroup(Some("/sys/fs/cgroup/a.slice"));
+        for limits in [[known(), cgroup(None)], [cgroup(None), known()]] {
+            let all = found(limits.into_iter().zip(1..).map(|(limit, at)| met(at, true, limit)).collect());
+            let [one] = &all[..] else { panic!("{all:?}") };
+            assert_eq!(one.count, 2);
+            assert!(one.title.contains("cgroup a.slice"), "{}", one.title);
+        }
+        let [one] = &found(vec![met(1, true, known()), met(1, true, cgroup(None))])[..] else { panic!() };
+        assert!(one.title.contains("cgroup a.slice"), "{}", one.title);
     }
 }

@@ -312,7 +312,7 @@ impl Follow {
                 moment: None,
                 stands_for: 1,
             })));
-            sink(Event::Stack(StackTop { place, class: CLASS_CREATION, pages: 0, sp, fp, lr, top }));
+            sink(Event::Stack(StackTop { place, class: CLASS_CREATION, stands_for: 1, sp, fp, lr, top }));
         }
         place
     }

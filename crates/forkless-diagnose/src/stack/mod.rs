@@ -73,6 +73,12 @@ impl From<forkless_frames::Frame> for Frame {
 }
 
 impl Frame {
+    /// The same without the offset, where the line tells the place.
+    pub(crate) fn without_offset(&self) -> Self {
+        let offset = if self.line.is_some() { 0 } else { self.offset };
+        Self { offset, ..self.clone() }
+    }
+
     /// Whether it is code of the C library, its loader, or the kernel's page of calls.
     pub(crate) fn is_of_c_library(&self) -> bool {
         is_c_library(&self.module)
@@ -501,9 +507,9 @@ impl Sighting {
         self.stack.place
     }
 
-    /// The pages that the stack stands for.
-    pub(crate) fn pages(&self) -> u64 {
-        self.stack.pages
+    /// The pages or creations that the stack stands for.
+    pub(crate) fn stands_for(&self) -> u64 {
+        self.stack.stands_for
     }
 
     /// Where the C library's function has its return address. `None` if it is not the C library
@@ -692,7 +698,7 @@ mod tests {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
-        let stack = StackTop { place, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
         assert!(
@@ -709,7 +715,7 @@ mod tests {
         let ip = address(a_place_of_our_own);
         let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
         let top = (address(another_place) + 1).to_ne_bytes().to_vec();
-        let stack = StackTop { place, class: 0, pages: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
+        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
         assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
@@ -728,7 +734,7 @@ mod tests {
         let at = |ip, top: &[u8]| StackTop {
             place: Place { ip, ..place },
             class: 0,
-            pages: 0,
+            stands_for: 1,
             sp: 0x7ffc_1000,
             fp: 0,
             lr: 0,
@@ -824,7 +830,7 @@ mod tests {
         let at = |ip| StackTop {
             place: Place { pid, nr: 0, ip, word: 0, image: 0 },
             class: 0,
-            pages: 0,
+            stands_for: 1,
             sp: 0,
             fp: 0,
             lr: 0,
@@ -851,7 +857,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
         let place = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0, image: 0 };
-        let stack = StackTop { place, class: 0, pages: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }
 }
