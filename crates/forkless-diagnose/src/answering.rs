@@ -69,11 +69,11 @@ impl Failing {
             S::readlinkat,
         ];
         #[cfg(target_arch = "x86_64")]
-        const OLDER: &[S] = &[S::stat, S::lstat, S::access, S::unlink, S::rmdir];
+        const OLDER: &[S] = &[S::newfstatat, S::stat, S::lstat, S::access, S::unlink, S::rmdir];
+        // The same call by its generic name.
         #[cfg(not(target_arch = "x86_64"))]
-        const OLDER: &[S] = &[];
+        const OLDER: &[S] = &[S::fstatat];
         const PATHS: &[S] = &[
-            S::newfstatat,
             S::faccessat,
             S::faccessat2,
             S::statx,
@@ -121,11 +121,13 @@ mod tests {
     fn a_failing_call_is_priced_by_what_it_does_first() {
         use syscalls::Sysno as S;
         let of = |call: S, errno: i32| Failing::of(call.id() as u16, -i64::from(errno));
+        assert_eq!(of(S::statx, libc::ENOENT), Failing::Path);
+        #[cfg(target_arch = "x86_64")]
         assert_eq!(of(S::newfstatat, libc::ENOENT), Failing::Path);
         assert_eq!(of(S::openat, libc::ENOENT), Failing::Open);
         assert_eq!(of(S::readlinkat, libc::EINVAL), Failing::Readlink);
         assert_eq!(of(S::readlinkat, libc::ENOENT), Failing::Path);
-        assert_eq!(of(S::newfstatat, libc::EBADF), Failing::Other, "no path is looked up");
+        assert_eq!(of(S::statx, libc::EBADF), Failing::Other, "no path is looked up");
         assert_eq!(of(S::ioctl, libc::ENOTTY), Failing::Other);
     }
 }
