@@ -14,6 +14,9 @@ cases! {
     the_stack_grows: 2, ["Fault"];
     // Regression: the child ran over the parent's memory, where the kernel ends a plain one.
     the_stack_meets_a_mapping: 1, ["Fault", "Fault", "Fault"];
+    a_mapping_ends_below_the_gap: 40, [];
+    is_given_a_buffer_far_below_the_stack: 0, ["Fault", "Fault"];
+    is_given_a_buffer_in_a_mapping_below_the_stack: 2, [];
     looks_below_the_stack: 0, ["Layout"];
     arguments_in_absent_memory: 1, [];
     shared_memory_written: 0, ["SharedWrite"];

@@ -113,6 +113,9 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
         abort_if_opened(nr);
     }
     let answer = pass(nr, args);
+    if answer == -(Errno::EFAULT.raw() as isize) {
+        stack::abort_if_in_reach();
+    }
     match call.then {
         Then::Nothing => {}
         Then::Opened => fds::opened(answer, true),
@@ -141,7 +144,8 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
 
 /// Whether the kernel has refused new memory. It counts mappings of ours, too.
 fn is_refused(nr: u32, args: &Args, answer: isize) -> bool {
-    if nr == k::__NR_brk { answer as usize != args[0] } else { answer == -(Errno::ENOMEM.raw() as isize) }
+    // A heap that cannot shrink as far is refused in a plain child, too.
+    if nr == k::__NR_brk { (answer as usize) < args[0] } else { answer == -(Errno::ENOMEM.raw() as isize) }
 }
 
 fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {

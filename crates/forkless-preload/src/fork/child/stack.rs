@@ -9,7 +9,8 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
-use forkless_sys::mm;
+use forkless_sys::{Errno, mm, sched};
+use linux_raw_sys::general as k;
 
 use super::super::exclusions;
 use super::{abort, fetch};
@@ -30,7 +31,7 @@ const AHEAD: usize = 64 << 10;
 pub(crate) fn begin() {
     let start = exclusions::stack_start();
     // Reserved memory right below what the child has of the stack: the kernel does not extend it.
-    if start != 0 && exclusions::absent().find(start).is_none() {
+    if start > 2 * GAP && exclusions::absent().find(start).is_none() {
         LOWEST.store(start, Relaxed);
         hold(start, start);
     }
@@ -42,13 +43,26 @@ pub(crate) fn is_barrier(addr: usize, len: usize) -> bool {
     page != 0 && addr < page + 4096 && page < addr.saturating_add(len)
 }
 
+/// The highest address below the stack, and below its gap, that a system call was given.
+static FAR_BELOW: AtomicUsize = AtomicUsize::new(0);
+
 /// A system call is about to touch `addr` and what follows. Where the program's own access would
 /// extend the stack, the kernel would answer EFAULT.
 pub(crate) fn need(addr: usize) {
-    /// Mappings lie farther below the stack (arch/x86/mm/mmap.c, mmap_base).
-    const REACH: usize = 64 << 20;
     let lowest = LOWEST.load(Relaxed);
-    if addr < lowest && lowest - addr <= REACH && !grow(addr) {
+    if addr < lowest && !(lowest - addr <= GAP && grow(addr)) {
+        FAR_BELOW.fetch_max(addr, Relaxed);
+    }
+}
+
+/// A system call has answered EFAULT. Where the stack may be so large that it would reach what the
+/// call was given, the kernel would have extended it in a plain child.
+#[cold]
+#[inline(never)]
+pub(crate) fn abort_if_in_reach() {
+    let (lowest, far) = (LOWEST.load(Relaxed), FAR_BELOW.load(Relaxed));
+    let most = sched::getrlimit(k::RLIMIT_STACK).map_or(u64::MAX, |limit| limit.soft);
+    if far != 0 && (lowest - far) as u64 <= most {
         abort(AbortKind::Fault);
     }
 }
@@ -86,17 +100,21 @@ fn hold(lowest: usize, before: usize) {
     let page = lowest - GAP - 4096;
     let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
     // SAFETY: FIXED_NOREPLACE replaces nothing.
-    if unsafe { mm::map_anonymous_at(page, 4096, mm::PROT_READ, flags) }.is_err() {
-        abort(AbortKind::Setup);
+    match unsafe { mm::map_anonymous_at(page, 4096, mm::PROT_READ, flags) } {
+        Ok(_) => BARRIER.store(page, Relaxed),
+        // Memory of the parent's that the child has: the kernel leaves the gap above it, too. If it
+        // may not be accessed, the stack may grow by a megabyte that is not counted.
+        Err(Errno::EEXIST) => {}
+        Err(_) => abort(AbortKind::Setup),
     }
-    BARRIER.store(page, Relaxed);
 }
 
 /// The last byte of the absent memory that lies nearest below the stack, if the stack would come
 /// too near.
 fn absent_within_gap(lowest: usize, before: usize) -> Option<usize> {
     let absent = exclusions::absent();
-    let first = absent.at_or_after(lowest - GAP);
+    // The page of `hold` counts, too.
+    let first = absent.at_or_after(lowest - GAP - 4096);
     let below = absent.at_or_after(before);
     (first < below).then(|| absent.get(below - 1).1 - 1)
 }
