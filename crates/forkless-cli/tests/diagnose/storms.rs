@@ -154,15 +154,15 @@ fn lines_of_find() {
 fn lines_of_xargs() {
     let files = Files::new("storms-xargs");
     for (each, remedy, many) in [
-        ("-n1 cat", "leave -n1 out", "cat"),
+        ("-n1 cat", "leave -n1 out, or raise its number: cat --", "cat --"),
         ("-n1", "printf '%s\\n'", "printf '%s\\n'"),
-        ("-n1 basename", "leave -n1 out: basename -a", "basename -a"),
+        ("-n1 basename", "leave -n1 out: basename -a --", "basename -a --"),
         (
             "-n1 sh -c 'echo \"$0\"'",
             "sh -c 'for f do ...; done' _, with \"$f\" in place of $0",
             "sh -c 'for f do echo \"$f\"; done' _",
         ),
-        ("-I{} cksum {}", "xargs -d '\\n' cksum", "-d '\\n' cksum"),
+        ("-I{} cksum {}", "xargs -r -d '\\n' cksum --", "-r -d '\\n' cksum --"),
     ] {
         let line = |options: &str| format!("printf '%s\\n' in/* | xargs {options}");
         files.is_remedied(&line(each), remedy, &line(many));

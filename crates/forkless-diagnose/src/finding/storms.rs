@@ -183,26 +183,34 @@ fn is_chosen(shell: &str) -> bool {
     is_shell(shell) && !matches!(shell, "sh" | "dash" | "ash")
 }
 
-/// What all of these command lines of find or xargs do otherwise. It is certain only if it is the
-/// same for each.
+/// What most of these command lines of find or xargs do otherwise. It is certain only if it is the
+/// same for each. A line that was cut may go on with anything: for it nothing is known.
 fn gathered(kind: Kind, command_lines: &[(&ProcessName, bool)]) -> Option<Gathered> {
     let starts = |process: &ProcessName| {
-        kind == Kind::Xargs || process.arguments.iter().any(|word| word.starts_with("-exec"))
+        let is_action = |word: &String| word.starts_with("-exec") || word.starts_with("-ok");
+        kind == Kind::Xargs || process.arguments.iter().any(is_action)
     };
-    let lines = command_lines.iter().filter(|(process, _)| starts(process));
-    let mut told: Vec<Option<Gathered>> = lines
-        .map(|(process, whole)| {
-            // Beside GNU's find there are GNU's programs.
-            let gnu = process.exe.as_deref().is_none_or(|exe| !is_many(file_name(exe)));
-            let of = if kind == Kind::Find { gathering::of_find } else { gathering::of_xargs };
-            of(&process.arguments, gnu).map(|found| Gathered { certain: found.certain && *whole, ..found })
-        })
-        .collect();
-    told.sort();
-    told.dedup();
+    let mut told: Vec<(Option<Gathered>, usize)> = Vec::new();
+    for (process, whole) in command_lines.iter().filter(|(process, whole)| !whole || starts(process)) {
+        // Beside GNU's find there are GNU's programs.
+        let gnu = process.exe.as_deref().is_none_or(|exe| !is_many(file_name(exe)));
+        let of = if kind == Kind::Find { gathering::of_find } else { gathering::of_xargs };
+        let found = whole.then(|| of(&process.arguments, gnu)).flatten();
+        match told.iter_mut().find(|(other, _)| *other == found) {
+            Some((_, count)) => *count += 1,
+            None => told.push((found, 1)),
+        }
+    }
+    let all: usize = told.iter().map(|(_, count)| count).sum();
     let is_same = told.len() == 1;
-    let found = told.into_iter().flatten().next()?;
-    Some(Gathered { certain: found.certain && is_same, ..found })
+    // Of those that are as frequent, the first that has a remedy.
+    let most = told.into_iter().rev().max_by_key(|(found, count)| (*count, found.is_some()))?;
+    let (Some(found), count) = most else { return None };
+    if is_same {
+        return Some(found);
+    }
+    let text = format!("{} (so for {count} of {all} command lines that were seen)", found.text);
+    Some(Gathered { text, certain: false, ..found })
 }
 
 /// What a start of a program takes of processors, from its creation to its end. `busy` is what it
@@ -513,17 +521,30 @@ mod tests {
         assert_eq!(saves(&[(&rm, true)]), Some(0.99));
         assert_eq!(saves(&[(&rm, true), (&rm, true)]), Some(0.99));
         // Whether it holds is not known, or not for each.
-        for lines in [&[(&rm, false)][..], &[(&app, true)], &[(&rm, true), (&mv, true)]] {
+        for lines in [&[(&app, true)][..], &[(&rm, true), (&mv, true)]] {
             assert_eq!(saves(lines), Some(0.0), "{lines:?}");
         }
-        assert_eq!(saves(&[(&mv, true)]), None);
+        // Half of a saving was told of a line that was cut. What is behind may be -delete.
+        for lines in [&[(&mv, true)][..], &[(&rm, false)], &[(&mv, true), (&rm, true), (&mv, true)]] {
+            assert_eq!(saves(lines), None, "{lines:?}");
+        }
+        // The first of the alphabet was told.
+        let said = |lines: &[(&ProcessName, bool)]| {
+            advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100).map_or_else(String::new, |it| it.text)
+        };
+        let text = said(&[(&app, true), (&rm, true), (&rm, true)]);
+        assert!(text.starts_with("Give each rm") && text.contains("(so for 2 of 3 command lines"), "{text}");
+        assert!(!said(&[(&rm, true), (&rm, true)]).contains("so for"));
         let find = |line: &[&str]| process("/usr/bin/find", &[&["find", "."], line].concat());
-        let (plain, each) = (find(&["-type", "f"]), find(&["-exec", "rm", "{}", ";"]));
+        let (plain, each) = (find(&["-type", "f"]), find(&["-type", "f", "-exec", "rm", "{}", ";"]));
         let saves = |lines: &[(&ProcessName, bool)]| {
             advice(Kind::Find, lines, &[("rm".to_owned(), 100)], 100).map(|advice| advice.saves.low)
         };
         assert_eq!(saves(&[(&plain, true), (&each, true)]), Some(0.99), "the other starts nothing");
         assert_eq!(saves(&[(&plain, true)]), None);
+        // Without -type f find may look at what rm removes later.
+        let each = find(&["-exec", "rm", "{}", ";"]);
+        assert_eq!(saves(&[(&each, true)]), Some(0.0));
     }
 
     /// A shell's programs are started all the same.
