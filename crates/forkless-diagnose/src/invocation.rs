@@ -67,7 +67,10 @@ impl Invocation {
 
     /// A line that starts it again, with `before` in front of the program.
     pub(crate) fn line(&self, before: &str) -> Option<String> {
-        let words: Option<Vec<String>> = self.words.iter().map(|word| quoted(word)).collect();
+        let (first, others) = self.words.split_first()?;
+        let first = quoted_first(first);
+        let words: Option<Vec<String>> =
+            [first].into_iter().chain(others.iter().map(|word| quoted(word))).collect();
         let line = format!("{before}{}", words?.join(" "));
         let line = match &self.directory {
             Some(directory) => format!("cd {} && {line}", quoted(directory)?),
@@ -105,11 +108,18 @@ pub(crate) fn quoted(word: &str) -> Option<String> {
         return None;
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=/.,:@%".contains(c);
-    // A first word with `=` would be an assignment.
+    // zsh takes a word that begins with `=` for a program's path.
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('=') {
         return Some(word.to_owned());
     }
     Some(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
+/// The same of a program's name. With a plain `=` it would be an assignment, and the next word the
+/// program.
+pub(crate) fn quoted_first(word: &str) -> Option<String> {
+    let plain = quoted(word)?;
+    Some(if plain == word && word.contains('=') { format!("'{word}'") } else { plain })
 }
 
 #[cfg(test)]
@@ -124,6 +134,7 @@ mod tests {
         let output = std::process::Command::new("sh").args(["-c", &line]).output().expect("sh runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "a b|it's||$HOME|x=1|~|*|", "{line}");
         assert_eq!(quoted("a\nb"), None);
+        assert_eq!(quoted_first("x=1").as_deref(), Some("'x=1'"));
         let long = Invocation { words: vec!["x".repeat(LONGEST + 1)], directory: None };
         assert_eq!(long.line(""), None);
     }

@@ -1,7 +1,7 @@
 //! The remedy of a finding and the follow-up that shows its effect, as data. The printing program
 //! spells the commands.
 
-use crate::invocation::{Invocation, quoted};
+use crate::invocation::{Invocation, quoted_first};
 
 /// The means to remove a finding's cost without a change to the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl StartedProgram {
     /// for arguments that are not known, or would make the line too long to read.
     pub fn line(&self, before: &str) -> String {
         self.invocation.as_ref().and_then(|invocation| invocation.line(before)).unwrap_or_else(|| {
-            format!("{before}{} ...", quoted(&self.name).unwrap_or_else(|| "PROGRAM".to_owned()))
+            format!("{before}{} ...", quoted_first(&self.name).unwrap_or_else(|| "PROGRAM".to_owned()))
         })
     }
 }

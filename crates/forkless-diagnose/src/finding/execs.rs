@@ -76,9 +76,12 @@ fn finding(
 }
 
 /// A command about the first of these files. Any program may have made up a path, so it is quoted.
+/// One that does not begin with `/` names nothing in the reader's directory, and may be an option:
+/// `fuser -v -km` kills.
 fn about_files(command: &str, files: &[(String, u64)], programs: &[ProgramKey]) -> FollowUp {
     const MOST: usize = 4;
-    let words: Vec<_> = files.iter().take(MOST).filter_map(|(path, _)| quoted(path)).collect();
+    let absolute = files.iter().filter(|(path, _)| path.starts_with('/'));
+    let words: Vec<_> = absolute.take(MOST).filter_map(|(path, _)| quoted(path)).collect();
     if words.is_empty() {
         return super::diagnose_again(programs);
     }
@@ -243,6 +246,18 @@ mod tests {
             find(&Context { thresholds: Thresholds::of(0.0), ..*context })
         });
         assert!(found.iter().all(|finding| finding.kind != FindingKind::PathSearch), "{found:?}");
+    }
+
+    /// Regression: of a program that executes a busy file named `-km`, the report said
+    /// `fuser -v -km`, which kills.
+    #[test]
+    fn a_name_is_no_option_of_a_command() {
+        let files = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 1)).collect::<Vec<_>>();
+        let FollowUp::Command(line) = about_files("fuser -v", &files(&["-km", "a", "/srv/-x"]), &[]) else {
+            panic!("no command");
+        };
+        assert_eq!(line, "fuser -v /srv/-x");
+        assert_eq!(about_files("fuser -v", &files(&["-km"]), &[]), FollowUp::Diagnose { pid: None });
     }
 
     /// Regression: of three programs that are missing, 200 times each, one was named, and its 200

@@ -292,7 +292,8 @@ fn advice(context: &Context<'_>, merged: &Merged) -> Advice {
         ReachedLimit::Cgroup { directory, limit, .. } => {
             let raised = limit.saturating_mul(2).max(64);
             // systemd writes its own value again.
-            let of_unit = process.unit.as_deref().and_then(quoted);
+            // Any user may name a cgroup so: it would be an option.
+            let of_unit = process.unit.as_deref().filter(|unit| !unit.starts_with('-')).and_then(quoted);
             let of_unit = of_unit.map(|unit| format!("systemctl set-property {unit} TasksMax={raised}"));
             let of_directory = || {
                 let file = directory.as_ref()?.join("pids.max");

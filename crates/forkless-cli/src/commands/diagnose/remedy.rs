@@ -66,7 +66,11 @@ fn check(report: &DiagnosisReport, check: &FollowUp) -> String {
     };
     match check {
         FollowUp::Log { pid } => again("--log ", *pid),
-        FollowUp::ShellLine(line) => format!("forkless sh --explain {line}"),
+        FollowUp::ShellLine(line) => {
+            // Quotes don't keep the line from being an option.
+            let ends = if line.trim_start_matches('\'').starts_with('-') { "-- " } else { "" };
+            format!("forkless sh --explain {ends}{line}")
+        }
         FollowUp::Command(command) => command.clone(),
         FollowUp::Diagnose { pid } => again("", *pid),
         // Every finding can be looked for again.
