@@ -33,6 +33,7 @@ mod procfs;
 mod program;
 mod reach;
 mod refusal;
+mod regular_file;
 mod remedy;
 mod repair;
 mod ring;

@@ -4,17 +4,16 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use forkless_run::{AbortReason, ProgramError, Report, Switch};
 use forkless_sys::signal::{SENT, SigSet};
 
 use crate::interpreter::unversioned;
-use crate::procfs;
+use crate::{procfs, regular_file};
 
 /// What keeps the preloaded library from a program, or from its forks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -376,9 +375,7 @@ impl Reach {
                 && (path.starts_with("/dev/shm/forkless-") || path.starts_with("/tmp/forkless-"))
             {
                 // Another file may be there by now: a FIFO would be waited for.
-                let mut options = OpenOptions::new();
-                options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-                reach.record = options.open(format!("/proc/{pid}/root{path}")).ok();
+                reach.record = regular_file::open(format!("/proc/{pid}/root{path}"));
             }
         }
         Some(reach)

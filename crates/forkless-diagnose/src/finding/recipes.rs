@@ -2,8 +2,9 @@
 //! shells. A makefile is read as far as that takes; where it makes rules by itself, or includes
 //! others, nothing is known.
 
-use std::fs;
 use std::path::Path;
+
+use crate::regular_file;
 
 /// A larger file is not read.
 const MOST: u64 = 1 << 20;
@@ -17,12 +18,19 @@ pub(super) fn have_one_line(directory: &Path, arguments: &[String]) -> bool {
         None => ["GNUmakefile", "makefile", "Makefile"].map(|name| directory.join(name)).to_vec(),
     };
     let Some(path) = paths.into_iter().find(|path| path.is_file()) else { return false };
-    let is_small = fs::metadata(&path).is_ok_and(|file| file.len() <= MOST);
-    is_small && fs::read_to_string(path).is_ok_and(|text| each_has_one_line(&text) == Some(true))
+    // By now another file may be there.
+    regular_file::text(path, MOST).is_some_and(|text| each_has_one_line(&text) == Some(true))
 }
 
 fn is_long(word: &str, option: &str) -> bool {
     word.strip_prefix("--").is_some_and(|word| word.starts_with(option))
+}
+
+/// Whether one word holds several options, as `-kf`, of which one takes a file, a directory or
+/// rules: the rest of the word, or the next one.
+fn is_cluster_of_names(word: &str) -> bool {
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with(['-', 'f', 'I']));
+    letters.is_some_and(|letters| letters.chars().skip(1).any(|letter| "CEfI".contains(letter)))
 }
 
 /// The makefile that is named, if one is; `None` for options that add rules or directories.
@@ -33,9 +41,10 @@ fn makefile(arguments: &[String]) -> Option<Option<&str>> {
         let long = word.strip_prefix("--file=").or_else(|| word.strip_prefix("--makefile="));
         let file = match word {
             "-f" | "--file" | "--makefile" => Some(words.next()?),
-            _ if word.starts_with("-C") || ["dir", "eval"].iter().any(|other| is_long(word, other)) => {
+            _ if word.starts_with("-C") || word.starts_with("-E") || is_cluster_of_names(word) => {
                 return None;
             }
+            _ if ["dir", "eval"].iter().any(|other| is_long(word, other)) => return None,
             _ => long.or_else(|| word.strip_prefix("-f")),
         };
         if file.is_some() && named.replace(file).is_some() {
@@ -106,10 +115,19 @@ mod tests {
         assert_eq!(of(&["make", "-j4", "all"]), Some(None));
         assert_eq!(of(&["make", "-f", "x.mk"]), Some(Some("x.mk".to_owned())));
         assert_eq!(of(&["make", "--makefile=x.mk"]), Some(Some("x.mk".to_owned())));
+        assert_eq!(of(&["make", "-ks", "-fI.mk"]), Some(Some("I.mk".to_owned())));
         let eval = concat!("--", "eval=a:");
-        for unknown in
-            [&["make", "-f", "a", "-f", "b"][..], &["make", "-C", "b"], &["make", eval], &["make", "-f"]]
-        {
+        for unknown in [
+            &["make", "-f", "a", "-f", "b"][..],
+            &["make", "-C", "b"],
+            &["make", "-sC", "b"],
+            &["make", "-kf", "b.mk"],
+            &["make", "-kfb.mk"],
+            &["make", "-sI", "b"],
+            &["make", "-E", "a:"],
+            &["make", eval],
+            &["make", "-f"],
+        ] {
             assert_eq!(of(unknown), None, "{unknown:?}");
         }
         assert!(!have_one_line(Path::new("/nowhere"), &[]));

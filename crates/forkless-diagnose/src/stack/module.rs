@@ -12,10 +12,11 @@ use framehop::{ExplicitModuleSectionInfo, Module};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
 use super::collector::{Collector, Collects, Section};
-use super::debug_file::{self, BUILD_ID, DebugLink, Root};
+use super::debug_file::{BUILD_ID, DebugLink, Root};
 use super::dwarf::{DebugInfo, NoLine, SourceFrame};
 use super::elf;
 use super::maps::MapsLine;
+use crate::regular_file;
 use crate::symbol::Symbols;
 
 /// A file that a process maps. It holds the descriptor: while it does, no other file gets the
@@ -41,13 +42,13 @@ impl MappedFile {
         let inside = root.as_deref().map_or_else(|| path.to_owned(), |root| root.inside(path));
         let by_root = || match &root {
             Some(root) => root.open(&inside),
-            None => debug_file::open(format!("/proc/{pid}/root{}", path.display())),
+            None => regular_file::open(format!("/proc/{pid}/root{}", path.display())),
         };
         // By now another file may be at the path.
         let is_mapped = |file: &File| file.metadata().is_ok_and(|found| found.ino() == map.inode);
-        let file = debug_file::open(exact)
+        let file = regular_file::open(exact)
             .or_else(|| by_root().filter(is_mapped))
-            .or_else(|| debug_file::open(path).filter(|file| is_the_file_of(file, map)))?;
+            .or_else(|| regular_file::open(path).filter(|file| is_the_file_of(file, map)))?;
         Some(Self { file, path: inside, root, read: OnceLock::new(), debug: Mutex::new(None) })
     }
 
@@ -251,10 +252,10 @@ mod tests {
         let path = fifo.to_str().expect("UTF-8").to_owned();
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("coreutils");
         assert!(made.success());
-        let opened = debug_file::open(path);
+        let opened = regular_file::open(path);
         std::fs::remove_file(&fifo).expect("ours");
         assert!(opened.is_none());
-        assert!(debug_file::open("/proc/self/exe").is_some());
+        assert!(regular_file::open("/proc/self/exe").is_some());
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::debug_file::{self, Root};
+use super::debug_file::Root;
+use crate::regular_file;
 
 /// The map of a process, which may be gone when it is read.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ impl PerfMap {
         }
         // A service may have a /tmp of its own. When the process is gone, there is this one.
         let own = format!("/proc/{}/root{}", self.pid, path.display());
-        debug_file::open(own).or_else(|| debug_file::open(path))
+        regular_file::open(own).or_else(|| regular_file::open(path))
     }
 }
 
