@@ -115,10 +115,11 @@ impl LineCounts {
         if read == 0 { 0.0 } else { self.unread() as f64 / (read + self.others + self.unread()) as f64 }
     }
 
-    /// The lines, the most frequent first, each with the creations that it stands for.
+    /// The lines, the most frequent first, each with the creations that it stands for. A stack may
+    /// stand for none: the 128th of a place, which is read whether or not it is drawn.
     pub(crate) fn each(&self) -> Vec<(String, u64)> {
         let mut lines: Vec<(String, u64)> = Vec::new();
-        for (frames, count) in self.stacks() {
+        for (frames, count) in self.stacks().iter().filter(|(_, count)| *count > 0) {
             let Some(line) = frames.first().map(ToString::to_string) else { continue };
             match lines.iter_mut().find(|(known, _)| *known == line) {
                 Some((_, known)) => *known += count,
@@ -193,6 +194,19 @@ mod tests {
         lines.merge(&others);
         assert_eq!((lines.shares()[0].share, lines.unread_share()), (0.5, 0.5));
         assert_eq!(lines.most(), [frame]);
+    }
+
+    /// Regression: where all stood for none, the shares were NaN, and null in JSON.
+    #[test]
+    fn a_stack_that_stands_for_none_has_no_share() {
+        let frame = |line| Frame { function: Some("start".into()), line: Some(line), ..Frame::default() };
+        let mut lines = LineCounts::default();
+        lines.add(&[frame(7)], 0);
+        lines.add(&[frame(8)], 0);
+        assert_eq!((lines.shares(), lines.unread_share()), (Vec::new(), 0.0));
+        lines.add(&[frame(8)], 64);
+        assert_eq!(lines.shares().iter().map(|line| line.share).collect::<Vec<_>>(), [1.0]);
+        assert_eq!(lines.most(), [frame(8)]);
     }
 
     #[test]
