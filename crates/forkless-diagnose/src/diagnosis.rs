@@ -328,7 +328,7 @@ impl Diagnosis {
         };
         let window_ns = window.as_nanos() as f64;
         let starters = self.collected.starters_with(&living);
-        let starts = summary::of(&starters, &self.collected.each, &self.model, window_ns);
+        let starts = summary::of(&starters, &self.collected.each, &self.model, window_ns, tier);
         let (origins, timeline) = if with_pictures {
             let (origins, moments) = self.collected.pictures_with(&living);
             (origin::of(&self.collected, &origins, &self.model), timeline::of(&moments, &self.model))

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::collect::{Spent, Starter, Starters};
 use crate::estimate::{Estimate, Times};
 use crate::model::CostModel;
+use crate::tier::Tier;
 
 /// Starters and programs of a summary, at most.
 const MOST: usize = 5;
@@ -16,8 +17,9 @@ pub struct StartSummary {
     pub programs: u64,
     /// Processes that executed none: workers, subshells, and those whose exec failed.
     pub without_program: u64,
-    /// Those of them whose exec failed.
-    pub exec_failed: u64,
+    /// Those of them whose exec failed; `None` where the tier does not see that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec_failed: Option<u64>,
     /// Creating all of them and their execs, nanoseconds: measured where the tier measures it, else
     /// by the prices of this machine. Loading of libraries and the end of a program are not in it.
     pub cost_ns: f64,
@@ -45,7 +47,13 @@ pub struct StarterSummary {
     pub started: Vec<(String, u64)>,
 }
 
-pub(crate) fn of(starters: &Starters, each: &Times, model: &CostModel, window_ns: f64) -> StartSummary {
+pub(crate) fn of(
+    starters: &Starters,
+    each: &Times,
+    model: &CostModel,
+    window_ns: f64,
+    tier: Tier,
+) -> StartSummary {
     let one = |name: &str, starter: &Starter| StarterSummary {
         name: name.to_owned(),
         programs: starter.programs,
@@ -72,7 +80,7 @@ pub(crate) fn of(starters: &Starters, each: &Times, model: &CostModel, window_ns
     StartSummary {
         programs,
         without_program,
-        exec_failed: failed + starters.others.exec_failed,
+        exec_failed: tier.sees_failed_execs().then_some(failed + starters.others.exec_failed),
         cost_ns,
         cpu_share: cost_ns / window_ns,
         each_ns,

@@ -22,6 +22,13 @@ pub enum Tier {
     Procfs,
 }
 
+impl Tier {
+    /// Whether an exec that fails is seen. Perf events and /proc tell of those that succeed.
+    pub(crate) fn sees_failed_execs(self) -> bool {
+        matches!(self, Self::BpfFentry | Self::BpfTracepoints)
+    }
+}
+
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

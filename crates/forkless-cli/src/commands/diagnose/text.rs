@@ -120,7 +120,7 @@ pub(super) fn counts(report: &DiagnosisReport) -> String {
         long => format!("{:.1} s", long as f64 / 1e9),
     };
     // A fork for an exec that fails is one all the same.
-    let or_try = if report.starts.exec_failed > 0 { " or try to" } else { "" };
+    let or_try = if report.starts.exec_failed.is_some_and(|failed| failed > 0) { " or try to" } else { "" };
     format!(
         "{window} watched by {}: {} ({} full forks that exec{or_try}, {} that do not, {} sharing memory){threads}, {} events lost",
         report.tier,
@@ -144,9 +144,10 @@ pub(super) fn starts(report: &DiagnosisReport) -> String {
         1 => "1 process ran no program of its own".to_owned(),
         processes => format!("{processes} processes ran no program of their own"),
     };
-    let without = match starts.exec_failed {
+    let without = match starts.exec_failed.unwrap_or(0) {
         0 => without,
         1 if starts.without_program == 1 => format!("{without}, as its exec failed"),
+        1 => format!("{without}, 1 of them because its exec failed"),
         failed if failed == starts.without_program => format!("{without}, as their execs failed"),
         failed => format!("{without}, {failed} of them because their execs failed"),
     };
