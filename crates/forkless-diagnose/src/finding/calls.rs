@@ -259,11 +259,11 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             check: diagnose_again(merged),
         }
     })?;
+    if !matches!(found.remedy, Remedy::Run { .. }) {
+        return Some(found);
+    }
     let answered = evidence(ANSWERED, format!("{} of {count} (predicted)", merged.answered()));
     let evidence = [found.evidence, vec![answered]].concat();
-    if !matches!(found.remedy, Remedy::Run { .. }) {
-        return Some(Finding { evidence, ..found });
-    }
     let saved = 1.0 - 1.0 / CLOSE_LOOP_SPEEDUP as f64;
     let each = each.times(saved * merged.answered() as f64 / count as f64);
     Some(Finding {
