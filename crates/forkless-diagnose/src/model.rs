@@ -692,10 +692,10 @@ mod tests {
         assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
         // A fault enters the kernel as a system call does. A smaller figure would be of memory that
         // no child shared.
-        // The kernel walks through a path, and an open takes a file beforehand.
-        assert!(model.missing_stat.mid > 1.5 * model.system_call.low, "{model:?}");
-        assert!(model.missing_open.high > model.missing_stat.low, "{model:?}");
-        assert!(model.readlink_of_none.mid > 1.5 * model.system_call.low, "{model:?}");
+        // Calls with a path have prices of their own, and answering.rs chooses among them.
+        for price in [model.missing_stat, model.missing_open, model.readlink_of_none] {
+            assert!(price.mid > 0.0, "{model:?}");
+        }
         let least = model.system_call.low / 2.0;
         assert!(model.fault_reused.mid > least && model.fault_copied.mid > least, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
