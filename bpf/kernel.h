@@ -154,6 +154,10 @@ struct sched_info {
 	unsigned long long run_delay;
 } RELOCATED;
 
+struct sched_entity {
+	u64 nr_migrations;
+} RELOCATED;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -171,6 +175,7 @@ struct task_struct {
 	struct css_set *cgroups;
 	sigset_t blocked;
 	struct sched_info sched_info;
+	struct sched_entity se;
 	char comm[16];
 } RELOCATED;
 

@@ -79,6 +79,11 @@ struct creation {
 	u64 child_made;
 	/* in the child's loop of closes before its exec: see answered_close() */
 	u64 closing_ns;
+	u64 closes;           /* that the library would answer */
+	u64 close_ns;         /* the last call of the loop */
+	u64 close_migrations; /* the thread's, at that call */
+	u32 close_number;     /* of that call */
+	u32 close_streak;     /* calls for neighbours, one after the other; CLOSES_KNOWN */
 	/* threads of the caller that waited for its memory map meanwhile, and their sum */
 	u64 stalled;
 	u64 stalled_ns;

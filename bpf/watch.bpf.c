@@ -51,11 +51,9 @@ struct pending {
 	u32 pad;
 };
 
-/* Calls of a close loop that a thread has made one after the other. */
+/* The thread whose last call on this processor was one of a close loop. */
 struct row {
-	u64 ns; /* the last one */
 	u32 tid;
-	u32 calls;
 };
 
 /* A fork under way. */
@@ -219,7 +217,7 @@ struct {
 	MAP_TYPE(value, u64);
 } reading SEC(".maps");
 
-/* The last call of watched threads on this processor. */
+/* The last calls on this processor. */
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
 	MAP_UINT(max_entries, 1);
@@ -404,8 +402,8 @@ INLINE void look_at_frames(struct caller *c)
 }
 
 /*
- * Draws the creations of a place whose callers are read: the first 64, then 32 to 64 each time that
- * their number doubles. They are drawn at random: of two lines that take turns, every second
+ * Draws the creations of a place whose callers are read: the first 64, then some 32 random ones
+ * each time that their number doubles. Random, because of two lines that take turns every second
  * creation is one line's. Returns how many a drawn one stands for, or 0.
  */
 INLINE u64 drawn(u64 count)
@@ -1259,30 +1257,56 @@ INLINE int partial_block_write(struct task_struct *task, u64 fd, u64 bytes)
 /*
  * Would the preloaded library answer this refused call without the kernel? By the rules of
  * forkless_speculate::close_loop: a child of a fork, before its exec, calls for numbers beyond its
- * table of descriptors, from 1024 on, and makes no other call in between. It learns that from 64
- * calls in a row. The time since the call before is the loop's, waits for a processor included:
- * the library's limit of time counts none of them either.
+ * table of descriptors, from 1024 on, and makes no other call in between. It learns that from a
+ * streak: 64 calls in a row, each for a neighbour of the number before. The time since the call
+ * before is the loop's, waits for a processor included: the library's limit of time counts none of
+ * them either.
+ *
+ * `row` is the processor's. So it proves nothing where the thread has come to another one: there a
+ * neighbour of the last number goes on with the loop.
  */
-INLINE u64 answered_close(struct task_struct *task, struct row *row, u32 number)
+#define CLOSES_STREAK 64
+#define CLOSES_KNOWN (~0u)
+
+/* Not inlined: the functions of one chain of calls have 512 bytes of stack together, and Linux 6.1
+ * refused on_sys_exit with 544. */
+static __attribute__((noinline)) u64 answered_close(struct task_struct *task, struct row *row,
+						      u32 number)
 {
-	u64 now = bpf_ktime_get_ns(), since = now - row->ns;
-	u32 tgid = task->tgid;
+	u64 now = bpf_ktime_get_ns(), since, migrations = task->se.nr_migrations;
+	u32 tgid = task->tgid, tid = task->pid;
 	struct files_struct *files = task->files;
 	struct fdtable *table = files ? files->fdt : 0;
 	struct creation *c;
+	int is_first, is_next, is_unbroken, is_beyond;
+	s64 step;
 
-	if (row->tid != (u32)task->pid) {
-		row->tid = task->pid;
-		row->calls = 0;
-	}
-	row->ns = now;
-	if (number < 1024 || !table || number < table->max_fds || ++row->calls <= 64)
-		return 0;
+	is_first = row->tid != tid;
+	row->tid = tid;
 	c = bpf_map_lookup_elem(&live, &tgid);
-	if (!c || c->exec_ns || c->flags & CLONE_VM)
+	if (!c || !table || c->exec_ns || c->flags & CLONE_VM)
 		return 0;
-	c->closing_ns += since;
-	return 1;
+	since = now - c->close_ns;
+	step = (s64)number - c->close_number;
+	is_next = step >= -1 && step <= 1;
+	is_unbroken = migrations == c->close_migrations ? !is_first : is_next;
+	c->close_ns = now;
+	c->close_number = number;
+	c->close_migrations = migrations;
+	/* A negative number is none. */
+	is_beyond = number >= 1024 && number < 1u << 31 && number >= table->max_fds;
+	if (is_unbroken && c->close_streak == CLOSES_KNOWN) {
+		if (!is_beyond)
+			return 0;
+		c->closes++;
+		c->closing_ns += since;
+		return 1;
+	}
+	if (!is_unbroken || !is_next)
+		c->close_streak = 0;
+	else if (++c->close_streak >= CLOSES_STREAK && is_beyond)
+		c->close_streak = CLOSES_KNOWN;
+	return 0;
 }
 
 /* fcntl's commands that a close loop may call in place of close: F_GETFD, F_SETFD. */
@@ -1305,7 +1329,7 @@ INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64
 	if (row) {
 		if (is_of_close_loop(regs, nr, result))
 			answered = answered_close(task, row, argument1(regs));
-		else
+		else if (row->tid == (u32)task->pid)
 			row->tid = 0;
 	}
 	switch (nr) {

@@ -368,6 +368,9 @@ pub struct Creation {
     /// library would answer it without the kernel.
     #[serde(skip)]
     pub(crate) closing_ns: u64,
+    /// The closes of that loop which the library would answer.
+    #[serde(skip)]
+    pub(crate) closes: u64,
     /// Other threads of the caller that waited for its memory map meanwhile.
     #[serde(skip)]
     pub(crate) stalled: u64,
@@ -444,6 +447,7 @@ impl Creation {
             child_reused: (raw.child_reused as i64).max(0) as u64,
             child_made: raw.child_made,
             closing_ns: raw.closing_ns,
+            closes: raw.closes,
             stalled: raw.stalled,
             stalled_ns: raw.stalled_ns,
             caller_waits: CallerWaits::from_raw(raw.caller_at_exec, raw.caller_at_exit),
@@ -493,6 +497,7 @@ impl Creation {
             child_reused: 0,
             child_made: 0,
             closing_ns: 0,
+            closes: 0,
             stalled: 0,
             stalled_ns: 0,
             caller_waits: None,

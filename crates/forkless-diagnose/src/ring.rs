@@ -102,6 +102,11 @@ pub(crate) struct RawCreation {
     pub(crate) child_reused: u64,
     pub(crate) child_made: u64,
     pub(crate) closing_ns: u64,
+    pub(crate) closes: u64,
+    pub(crate) close_ns: u64,
+    pub(crate) close_migrations: u64,
+    pub(crate) close_number: u32,
+    pub(crate) close_streak: u32,
     pub(crate) stalled: u64,
     pub(crate) stalled_ns: u64,
     pub(crate) caller_tid: u32,
@@ -409,7 +414,7 @@ mod tests {
         assert_eq!(size_of::<RawProgram>(), 8 + 8 + 8 + 16 + PATH_BYTES + ARGV_BYTES);
         assert_eq!(
             size_of::<RawCreation>(),
-            8 + 8 * 8 + 32 + 12 * 8 + 14 * 4 + 3 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+            8 + 8 * 8 + 32 + 15 * 8 + 16 * 4 + 3 * 8 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
         assert_eq!(size_of::<RawStackHead>(), 8 + 32 + 32 + 16);
         let frames = LOOK_FRAMES * (8 + FRAME_BYTES);

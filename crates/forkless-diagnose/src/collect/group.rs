@@ -8,7 +8,7 @@ use super::bounded::TopNames;
 use super::line_counts::LineCounts;
 use crate::creation::{CallerMemory, ChildEnd, Creation, CreationKind, Place};
 use crate::estimate::{Stream, Times};
-use crate::reach::CLOSE_LOOP_SPEEDUP;
+use crate::reach::ANSWERED_CLOSE_NS;
 
 /// What a creation led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -103,8 +103,11 @@ impl Group {
             self.exec.add(ns as f64);
             let before = child_ns.map(|all| all.saturating_sub(ns));
             self.least_before_exec = self.least_before_exec.into_iter().chain(before).min();
-            let answered = creation.closing_ns - creation.closing_ns / CLOSE_LOOP_SPEEDUP;
-            let before = before.map(|all| all.saturating_sub(answered));
+            // On a busy machine the loop's time is mostly waits, which no answer shortens by a
+            // factor: their number tells what is left.
+            let answers = creation.closes.saturating_mul(ANSWERED_CLOSE_NS);
+            let saved = creation.closing_ns.saturating_sub(answers);
+            let before = before.map(|all| all.saturating_sub(saved));
             self.least_with_answers = self.least_with_answers.into_iter().chain(before).min();
         }
         // Without BPF the memory is read from /proc, where the caller may be gone. Zero then means
@@ -208,6 +211,23 @@ mod tests {
         group.add(&Creation::unseen());
         assert_eq!(group.count, 2);
         assert_eq!(group.anon.mean, f64::from(64 << 20));
+    }
+
+    /// Regression: a thirtieth of the loop's waits for a processor was left, which the library's
+    /// limit of time does not count.
+    #[test]
+    fn the_answers_to_a_loop_are_priced_by_their_number() {
+        let mut group = Group::default();
+        group.add(&Creation {
+            kind: CreationKind::FullFork,
+            until_exec_ns: Some(9_000_000_000),
+            exec_ns: Some(1_000_000),
+            closing_ns: 8_990_000_000,
+            closes: 100_000,
+            ..Creation::unseen()
+        });
+        assert_eq!(group.least_before_exec, Some(8_999_000_000));
+        assert_eq!(group.least_with_answers, Some(9_000_000 + 100_000 * ANSWERED_CLOSE_NS));
     }
 
     #[test]
