@@ -384,6 +384,13 @@ fn loops() {
     assert!(text.contains("full forks that exec or try to, 0 that do not"), "{text}");
     assert!(text.contains("50 processes ran no program of their own, as their execs failed"), "{text}");
 
+    // Regression: where failed execs are not seen, a 0 said that none had failed.
+    for tier in ["perf", "procfs"] {
+        let Some(unseen) = crate::support::report_in(tier, &["sh", "-c", "/nowhere/a; :"]) else { continue };
+        assert!(unseen["starts"]["programs"].is_u64(), "{tier}: {unseen:#}");
+        assert_eq!(unseen["starts"].get("exec_failed"), None, "{tier}: {unseen:#}");
+    }
+
     // Regression: one of several was named, and counted alone.
     let line = "for i in $(seq 30); do /nowhere/a; /nowhere/b; forkless-is-nowhere-else; done; :";
     let Some(several) = crate::support::report_in("tracepoints", &["sh", "-c", line]) else { return };
