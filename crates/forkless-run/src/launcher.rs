@@ -45,7 +45,7 @@ pub use report::{Destination, Report, SiteReport};
 pub use settings::Settings;
 pub use target::{ProgramError, preloadable_program};
 
-use filters::Filters;
+use filters::{Killers, Tried};
 use shell::ShellKnowledge;
 use target::Target;
 
@@ -99,9 +99,9 @@ impl Launcher {
     /// Why the library cannot be in the program. [`Launcher::plain`] runs it all the same.
     pub fn examine(&self) -> Result<Examined<'_>, Unloadable> {
         let off = self.switched_off().is_some();
-        let filters = if off { Filters::default() } else { Filters::look(self.settings.skip_shells) };
+        let filters = if off { Tried::default() } else { Tried::look(self.settings.skip_shells) };
         let shell = match self.settings {
-            _ if off || !filters.kill_for.is_empty() => ShellKnowledge::None,
+            _ if off || !filters.allow_lines() => ShellKnowledge::None,
             Settings { skip_shells: false, .. } => ShellKnowledge::None,
             // A single program, which may never come to need the answer. A tree of them would ask
             // again and again.
@@ -192,7 +192,7 @@ pub struct Examined<'l> {
     preloaded: PathBuf,
     target: Target,
     shell: ShellKnowledge,
-    filters: Filters,
+    filters: Tried,
 }
 
 impl Examined<'_> {
@@ -242,9 +242,12 @@ impl Examined<'_> {
         if settings.fork == crate::ForkMode::Speculate && !SPECULATES {
             warnings.push(Warning::NeverSpeculates);
         }
-        if !self.filters.kill_for.is_empty() {
-            let Filters { kill_for, kill_for_lines: only_lines, .. } = self.filters;
-            warnings.push(Warning::FilterKills { calls: kill_for, only_lines });
+        if self.filters.untried {
+            warnings.push(Warning::FilterUntried);
+        }
+        let Killers { names: calls, others, only_lines } = self.filters.kill_for;
+        if !calls.is_empty() {
+            warnings.push(Warning::FilterKills { calls, others, only_lines });
         }
         warnings.extend(huge.warnings.into_iter().map(Warning::HugePages));
         PreparedProgram {
@@ -269,11 +272,16 @@ pub enum Warning {
     /// A seccomp filter kills for some of the library's calls, which therefore makes none of its
     /// own. Only lines go to the shell where only they need these calls.
     FilterKills {
-        /// The calls.
+        /// The calls, the first eight.
         calls: Vec<&'static str>,
+        /// Whether there may be others.
+        others: bool,
         /// Whether only lines need them.
         only_lines: bool,
     },
+    /// A seccomp filter is in force, and no child could find out what it does. The library makes no
+    /// calls of its own.
+    FilterUntried,
 }
 
 impl fmt::Display for Warning {
@@ -283,16 +291,20 @@ impl fmt::Display for Warning {
                 f.write_str("speculative fork exists on x86-64 only; forks are left as they are")
             }
             Warning::HugePages(warning) => warning.fmt(f),
-            Warning::FilterKills { calls, only_lines } => {
+            Warning::FilterUntried => {
+                f.write_str("a filter could not be tried: forks, lines and memory are left alone")
+            }
+            Warning::FilterKills { calls, others, only_lines } => {
                 let what = if *only_lines {
                     "lines go to the shell"
                 } else {
                     "forks, lines and memory are left alone"
                 };
                 let calls = calls.join(" ");
+                let others = if *others { " and others" } else { "" };
                 write!(
                     f,
-                    "a seccomp filter kills for {calls}: {what}; have it allow these calls or refuse them; in a \
+                    "a seccomp filter kills for {calls}{others}: {what}; have it allow these calls or refuse them; in a \
                      unit of systemd: SystemCallFilter={calls}"
                 )
             }
