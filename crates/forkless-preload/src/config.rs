@@ -15,7 +15,7 @@ use core::sync::atomic::{
 
 pub(crate) use forkless_run::ForkMode as Fork;
 use forkless_run::{
-    HugePages, OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE,
+    Filters, HugePages, OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE,
 };
 use forkless_sys::{CPtr, fd};
 
@@ -70,8 +70,8 @@ pub(crate) fn root_namespace() -> u64 {
     NAMESPACE.load(Relaxed)
 }
 
-/// Seccomp filters that were in force when the launcher started. `None`: no launcher has counted
-/// them.
+/// Seccomp filters that were in force when the launcher started, 0 where one may kill. `None`: no
+/// launcher has counted them.
 pub(crate) fn filters() -> Option<u32> {
     COUNTED.load(Relaxed).then(|| FILTERS.load(Relaxed))
 }
@@ -174,8 +174,10 @@ fn apply(options: &Options<'static>) {
     LEARN.store(options.learn, Relaxed);
     ROOT.store(options.root.map_or(0, NonZeroU32::get), Relaxed);
     NAMESPACE.store(options.root_namespace.map_or(0, NonZeroU64::get), Relaxed);
-    FILTERS.store(options.filters.unwrap_or(0), Relaxed);
-    COUNTED.store(options.filters.is_some(), Relaxed);
+    if let Filters::Counted(n) = options.filters {
+        FILTERS.store(n, Relaxed);
+    }
+    COUNTED.store(options.filters != Filters::Uncounted, Relaxed);
     // A longer path is none that the record could be mapped by.
     if let Some(path) = options.record.map(RecordPath::bytes)
         && let Ok(length) = u8::try_from(path.len())

@@ -12,6 +12,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
+use forkless_run::Filters;
 use forkless_sys::process;
 
 use crate::next::{self, Next};
@@ -43,6 +44,13 @@ pub(crate) fn are_dispatch() -> bool {
 /// The program installs a seccomp filter. Returns whether it had no rules before.
 pub(crate) fn note_filter() -> bool {
     RULES.swap(FILTER, SeqCst) == 0
+}
+
+/// At the load. Where a filter may kill, nothing is asked: it may kill for the question, too.
+pub(crate) fn configure(known: Filters) {
+    if known == Filters::MayKill {
+        RULES.store(FILTER, Relaxed);
+    }
 }
 
 /// The program turns on dispatch.

@@ -214,7 +214,7 @@ impl Examined<'_> {
             limit_ms: settings.limit_ms,
             learn: settings.learn,
             shell: self.shell.for_the_library(),
-            filters: self.filters.trusted,
+            filters: self.filters.known,
             fast_context: settings.fast_context,
             huge_pages: huge.kind,
             quiet: settings.quiet,

@@ -22,7 +22,7 @@ mod words;
 pub use abort_reason::{AbortKind, AbortReason, CommandOf};
 #[cfg(feature = "launcher")]
 pub use launcher::*;
-pub use options::{ForkMode, HugePages, KnownShell, Options, RecordPath, Shell, digits};
+pub use options::{Filters, ForkMode, HugePages, KnownShell, Options, RecordPath, Shell, digits};
 pub use record::{AnnouncedEnd, Counter, Record, SiteCounters};
 pub use words::{LONGEST_LIMIT_MS, size, words};
 

@@ -104,6 +104,20 @@ pub struct KnownShell {
     pub inode: u64,
 }
 
+/// The seccomp filters that were in force when the launcher started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Filters {
+    /// No launcher has counted them.
+    #[default]
+    Uncounted,
+    /// So many. They kill for no call of the library's; by their number a program can tell that one
+    /// came later.
+    Counted(u32),
+    /// One may kill: they count as the program's own, and the library makes no call that libc would
+    /// not.
+    MayKill,
+}
+
 /// The path of a record, in a form that the options can carry: without comma and NUL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordPath<'a>(&'a [u8]);
@@ -135,9 +149,8 @@ pub struct Options<'a> {
     pub learn: bool,
     /// What is known of `/bin/sh`.
     pub shell: Shell,
-    /// Seccomp filters that were in force when the launcher started: a program can tell by their
-    /// number that one came later. `None`: no launcher has counted them.
-    pub filters: Option<u32>,
+    /// What is known of seccomp filters.
+    pub filters: Filters,
     /// User-level context switches without system calls for the signal mask.
     pub fast_context: bool,
     /// Huge pages for memory.
@@ -166,7 +179,7 @@ impl Default for Options<'_> {
             limit_ms: 50,
             learn: true,
             shell: Shell::default(),
-            filters: None,
+            filters: Filters::default(),
             fast_context: false,
             huge_pages: HugePages::Off,
             quiet: false,
@@ -208,7 +221,8 @@ impl<'a> Options<'a> {
             (b"sh", b"ask", _) => self.shell = Shell::Ask,
             (b"sh", b"in-time", _) => self.shell = Shell::AskInTime,
             (b"sh", _, _) => self.shell = known(value).map_or(self.shell, Shell::Known),
-            (b"filters", _, Some(n)) => self.filters = Some(n as u32),
+            (b"filters", b"all", _) => self.filters = Filters::MayKill,
+            (b"filters", _, Some(n)) => self.filters = Filters::Counted(n as u32),
             (b"context", b"fast", _) => self.fast_context = true,
             (b"huge-pages", _, _) => match value {
                 b"off" => self.huge_pages = HugePages::Off,
@@ -251,8 +265,10 @@ impl<'a> Options<'a> {
                 number(&mut put, b":", inode);
             }
         }
-        if let Some(filters) = self.filters {
-            number(&mut put, b",filters=", u64::from(filters));
+        match self.filters {
+            Filters::Uncounted => {}
+            Filters::Counted(n) => number(&mut put, b",filters=", u64::from(n)),
+            Filters::MayKill => put(b",filters=all"),
         }
         if self.huge_pages != HugePages::Off {
             put(b",");
@@ -363,7 +379,11 @@ mod tests {
                         inode: self.number(),
                     }),
                 },
-                filters: self.bit().then(|| self.number() as u32),
+                filters: match self.next() % 3 {
+                    0 => Filters::Uncounted,
+                    1 => Filters::Counted(self.number() as u32),
+                    _ => Filters::MayKill,
+                },
                 fast_context: self.bit(),
                 huge_pages: [HugePages::Off, HugePages::Transparent, HugePages::Pool]
                     [self.next() as usize % 3],
@@ -406,7 +426,7 @@ mod tests {
             limit_ms: 60_000,
             learn: false,
             shell: Shell::Known(KnownShell { traits: ShellTraits::from_bits(1), device: 8, inode: 9 }),
-            filters: Some(2),
+            filters: Filters::Counted(2),
             fast_context: true,
             huge_pages: HugePages::Pool,
             quiet: true,
@@ -468,6 +488,7 @@ mod tests {
             "limit=",
             "limit=5ms",
             "filters=-0",
+            "filters=ALL",
             "root=x",
             "ns=0x10",
             "sh=1:2",
@@ -492,7 +513,7 @@ mod tests {
     #[test]
     fn numbers_of_32_bits_keep_their_low_bits() {
         let options = Options::parse(b"limit=4294967297,filters=4294967298,root=4294967296");
-        assert_eq!((options.limit_ms, options.filters, options.root), (1, Some(2), None));
+        assert_eq!((options.limit_ms, options.filters, options.root), (1, Filters::Counted(2), None));
     }
 
     #[test]

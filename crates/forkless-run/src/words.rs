@@ -261,6 +261,7 @@ mod tests {
             "learn=no",
             "root=7",
             "filters=9",
+            "filters=all",
             "=",
             "-",
             "--",

@@ -44,6 +44,7 @@ extern "C" fn load() {
     crate::memory_owner::at_take_over(fork::forget_parents);
     // SAFETY: libc's own vector, set before constructors run.
     if let Some((options, unknown)) = unsafe { config::read(crate::next::environment()) } {
+        crate::filters::configure(options.filters);
         crate::shell::configure(options.shell);
         crate::context::configure(options.fast_context);
         let merges = options.huge_pages != HugePages::Off;

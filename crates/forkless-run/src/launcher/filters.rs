@@ -10,6 +10,8 @@ use std::ptr::null_mut;
 
 use linux_raw_sys::general as k;
 
+use crate::Filters;
+
 /// A system call's name and number.
 type Call = (&'static str, u32);
 
@@ -61,9 +63,8 @@ pub fn library_calls() -> impl Iterator<Item = (&'static str, u32)> {
 /// What the filters in force do to the library's calls.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
-    /// How many there are, as the library counts them. 0 also where one kills: the library then
-    /// takes every filter for the program's own, and makes no call that libc would not.
-    pub(super) trusted: Option<u32>,
+    /// What the library is told.
+    pub(super) known: Filters,
     /// The calls that a filter kills for.
     pub(super) kill_for: Killers,
     /// Whether filters are in force and could not be tried.
@@ -88,17 +89,18 @@ impl Tried {
     /// Finds out. Where there is no filter, nothing is tried.
     pub(super) fn look(lines: bool) -> Tried {
         let count = super::environment::filters_in_force();
+        let known = count.map_or(Filters::Uncounted, Filters::Counted);
         if count.unwrap_or(0) == 0 {
-            return Tried { trusted: count, ..Tried::default() };
+            return Tried { known, ..Tried::default() };
         }
         let of_lines = if lines { LINES } else { &[] };
         let calls: Vec<Call> = FORKS_AND_HUGE_PAGES.iter().chain(of_lines).copied().collect();
         // What cannot be tried may kill.
         let Some(kill_for) = killers(&calls) else {
-            return Tried { trusted: Some(0), untried: true, ..Tried::default() };
+            return Tried { known: Filters::MayKill, untried: true, ..Tried::default() };
         };
         let are_trusted = kill_for.names.is_empty() || kill_for.only_lines;
-        Tried { trusted: if are_trusted { count } else { Some(0) }, kill_for, untried: false }
+        Tried { known: if are_trusted { known } else { Filters::MayKill }, kill_for, untried: false }
     }
 
     /// Whether lines can do without a shell.
@@ -261,7 +263,7 @@ mod tests {
     fn a_filter_that_allows_all_is_trusted() {
         assert!(under_a_filter(&[], || {
             let seen = Tried::look(true);
-            seen.trusted.is_some_and(|n| n > 0) && seen.allow_lines()
+            matches!(seen.known, Filters::Counted(1..)) && seen.allow_lines()
         }));
     }
 
@@ -270,7 +272,7 @@ mod tests {
         assert!(under_a_filter(&[k::__NR_mincore, k::__NR_process_vm_readv], || {
             let seen = Tried::look(true);
             let kill_for = &seen.kill_for;
-            seen.trusted == Some(0)
+            seen.known == Filters::MayKill
                 && kill_for.names == ["mincore", "process_vm_readv"]
                 && !kill_for.others
                 && !kill_for.only_lines
@@ -282,7 +284,7 @@ mod tests {
         let killing = [k::__NR_setfsuid, k::__NR_setfsgid];
         assert!(under_a_filter(&killing, || {
             let seen = Tried::look(true);
-            seen.trusted.is_some_and(|n| n > 0)
+            matches!(seen.known, Filters::Counted(1..))
                 && !seen.allow_lines()
                 && seen.kill_for.only_lines
                 && seen.kill_for.names == ["setfsgid", "setfsuid"]
