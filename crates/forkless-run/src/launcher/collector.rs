@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use super::environment;
 use super::record_file::RecordFile;
 use super::report::{Destination, Report};
 
@@ -21,6 +22,11 @@ pub(super) fn start(
     destination: &Destination,
     render: impl Fn(&Report) -> String,
 ) -> std::io::Result<()> {
+    // Its first process would be the init of the new namespace, and end it: every fork of the
+    // program would fail.
+    if environment::children_stay() == Some(false) {
+        return Err(std::io::Error::other("children get a new PID namespace, which the collector would end"));
+    }
     let pid = getpid();
     let root = pidfd_open(pid, PidfdFlags::empty())?;
     twice(|| {
@@ -33,8 +39,10 @@ pub(super) fn start(
 
 /// Runs `f` in a grandchild. Only this thread exists, so the grandchild may do what it likes.
 fn twice(f: impl FnOnce()) -> std::io::Result<()> {
-    // SAFETY: this process has one thread.
-    match unsafe { libc::fork() } {
+    // Not by libc: the program may block SIGCHLD, and would find one waiting. A child without an
+    // exit signal ends without one.
+    // SAFETY: this process has one thread, and the child has a copy of the memory.
+    match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
             // SAFETY: as above.
@@ -52,7 +60,7 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
         child => {
             let mut status = 0;
             // SAFETY: waits for the child just made.
-            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            unsafe { libc::waitpid(child as libc::pid_t, &raw mut status, libc::__WALL) };
             match status {
                 0 => Ok(()),
                 // A limit of processes may have had room for the first alone.

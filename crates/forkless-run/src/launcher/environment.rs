@@ -122,6 +122,15 @@ pub(super) fn filters_in_force() -> Option<u32> {
     field("Seccomp_filters:").or_else(|| field("Seccomp:").map(|mode: u32| mode.min(1)))
 }
 
+/// Whether children of this process are in its PID namespace. After `unshare(CLONE_NEWPID)` the
+/// first is the init of a new one, which ends with it. `None`: there is no /proc. By the standard
+/// library, whose calls a filter must allow in any case: none was tried yet.
+pub(super) fn children_stay() -> Option<bool> {
+    let own = std::fs::read_link("/proc/thread-self/ns/pid").ok()?;
+    // The link of a new namespace leads nowhere before it has an init.
+    Some(std::fs::read_link("/proc/thread-self/ns/pid_for_children").is_ok_and(|it| it == own))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

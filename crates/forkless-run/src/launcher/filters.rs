@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 
 use linux_raw_sys::general as k;
 
+use super::environment::{children_stay, filters_in_force};
 use crate::Filters;
 
 /// A system call's name and number.
@@ -88,15 +89,17 @@ const MOST: usize = 8;
 impl Tried {
     /// Finds out. Where there is no filter, nothing is tried.
     pub(super) fn look(lines: bool) -> Tried {
-        let count = super::environment::filters_in_force();
+        let count = filters_in_force();
         let known = count.map_or(Filters::Uncounted, Filters::Counted);
         if count.unwrap_or(0) == 0 {
             return Tried { known, ..Tried::default() };
         }
         let of_lines = if lines { LINES } else { &[] };
         let calls: Vec<Call> = FORKS_AND_HUGE_PAGES.iter().chain(of_lines).copied().collect();
-        // What cannot be tried may kill.
-        let Some(kill_for) = killers(&calls) else {
+        // What cannot be tried may kill. In a new PID namespace the child of the trial would be the
+        // init, and end it: every fork of the program would fail.
+        let can_try = children_stay() == Some(true);
+        let Some(kill_for) = can_try.then(|| killers(&calls)).flatten() else {
             return Tried { known: Filters::MayKill, untried: true, ..Tried::default() };
         };
         let are_trusted = kill_for.names.is_empty() || kill_for.only_lines;
@@ -168,8 +171,11 @@ impl Trial<'_> {
     fn next_killer(&self) -> Option<Option<usize>> {
         // SAFETY: the page is mapped, and no child is alive.
         unsafe { self.at.write_volatile(usize::MAX) };
-        // SAFETY: the child calls only functions that are safe after fork.
-        let child = unsafe { libc::fork() };
+        // Not by libc: the program may block SIGCHLD, and would find one waiting. A child without
+        // an exit signal ends without one.
+        // SAFETY: the child has a copy of the memory, and calls only functions that are safe after
+        // fork.
+        let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } as libc::pid_t;
         if child == 0 {
             // SAFETY: the page is mapped, and this is the child.
             unsafe { self.make_all() };
@@ -179,7 +185,7 @@ impl Trial<'_> {
         }
         let mut status = 0;
         // SAFETY: a child of this process's, and a status of its own.
-        while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1 {
+        while unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) } == -1 {
             if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
                 return None;
             }

@@ -11,7 +11,7 @@ pub(super) enum ShellKnowledge {
     None,
     /// This shell was asked. It answers while the launcher does other things. Dropped unheard it is
     /// waited for: the program that is executed next must not find a child it never had.
-    Expected(AskedShell),
+    Expected(Box<AskedShell>),
     /// The library is to ask by itself, when the first line depends on it.
     LeftToTheLibrary,
 }
@@ -19,7 +19,7 @@ pub(super) enum ShellKnowledge {
 impl ShellKnowledge {
     /// Asks.
     pub(super) fn ask() -> ShellKnowledge {
-        AskedShell::start().map_or(ShellKnowledge::None, ShellKnowledge::Expected)
+        AskedShell::start().map_or(ShellKnowledge::None, |asked| ShellKnowledge::Expected(Box::new(asked)))
     }
 
     /// The option `shell` of the library. Reads the answer, if one is expected.

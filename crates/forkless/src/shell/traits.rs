@@ -9,7 +9,7 @@ use crate::spec::stdio::Stdio;
 use crate::spec::strings::Strings;
 use forkless_shell::ShellTraits;
 use forkless_shell::probe::{self, Answer, Question};
-use forkless_sys::signal::SigSet;
+use forkless_sys::signal::{self, SigSet};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +65,7 @@ pub fn shell_traits() -> ShellTraits {
     // A thread that comes meanwhile asks, too, rather than wait for a process. The next line asks
     // again where the shell cannot be asked now: no descriptor or process is left, or the first
     // child in a new PID namespace has to be the program's.
-    let asked = children_stay().then(|| probe::ask(&mut HiddenAsker::default()));
+    let asked = children_stay().then(|| probe::ask(&mut HiddenAsker::new(true)));
     let Some(traits) = asked.flatten() else { return ShellTraits::UNKNOWN };
     KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
     traits
@@ -108,10 +108,18 @@ impl probe::Asker for Asker {
 
 /// Asks shells that are no children of this process. Where that cannot be done, it starts them as
 /// [`Asker`] does.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct HiddenAsker {
+    /// Whether it does.
+    hides: bool,
     heard: Option<Heard>,
     asker: Asker,
+}
+
+impl HiddenAsker {
+    fn new(hides: bool) -> HiddenAsker {
+        HiddenAsker { hides, heard: None, asker: Asker::default() }
+    }
 }
 
 impl probe::Asker for HiddenAsker {
@@ -119,7 +127,7 @@ impl probe::Asker for HiddenAsker {
     type Shell = Option<Child>;
 
     fn start(&mut self, question: &Question) -> Option<Option<Child>> {
-        self.heard = between::ask(question);
+        self.heard = self.hides.then(|| between::ask(question)).flatten();
         if self.heard.is_some() { Some(None) } else { self.asker.start(question).map(Some) }
     }
 
@@ -136,8 +144,8 @@ impl probe::Asker for HiddenAsker {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct AskedShell {
-    asker: Asker,
-    shell: Child,
+    asker: HiddenAsker,
+    shell: Option<Child>,
     file: Stamp,
 }
 
@@ -151,7 +159,11 @@ pub struct ShellFile {
 }
 
 impl AskedShell {
-    /// Asks. `None` when there is no shell.
+    /// Asks. `None` when there is no shell, and where the shell would be the init of a new PID
+    /// namespace, which ends with it.
+    ///
+    /// Where the caller blocks SIGCHLD, the answer is waited for here. The shell of a child would
+    /// leave one pending, for a program that this process becomes.
     ///
     /// ```
     /// let asked = forkless::AskedShell::start();
@@ -159,8 +171,9 @@ impl AskedShell {
     /// ```
     pub fn start() -> Option<AskedShell> {
         // Before the question: the answer is then never one of an older file.
-        let file = Stamp::now()?;
-        let mut asker = Asker::default();
+        let file = Stamp::now().filter(|_| children_stay())?;
+        let is_blocked = signal::mask().is_ok_and(|mask| mask.has(signal::SIGCHLD));
+        let mut asker = HiddenAsker::new(is_blocked);
         let shell = probe::start(&mut asker)?;
         Some(AskedShell { asker, shell, file })
     }
