@@ -50,8 +50,8 @@ static FAR_BELOW: AtomicUsize = AtomicUsize::new(0);
 /// extend the stack, the kernel would answer EFAULT.
 pub(crate) fn need(addr: usize) {
     let lowest = LOWEST.load(Relaxed);
-    if addr < lowest && !(lowest - addr <= GAP && grow(addr)) {
-        FAR_BELOW.fetch_max(addr, Relaxed);
+    if addr < lowest && !(lowest - addr <= GAP && grow(addr)) && addr > FAR_BELOW.load(Relaxed) {
+        FAR_BELOW.store(addr, Relaxed);
     }
 }
 
@@ -62,7 +62,8 @@ pub(crate) fn need(addr: usize) {
 pub(crate) fn abort_if_in_reach() {
     let (lowest, far) = (LOWEST.load(Relaxed), FAR_BELOW.load(Relaxed));
     let most = sched::getrlimit(k::RLIMIT_STACK).map_or(u64::MAX, |limit| limit.soft);
-    if far != 0 && (lowest - far) as u64 <= most {
+    // The stack may have grown past it since.
+    if far != 0 && lowest.saturating_sub(far) as u64 <= most {
         abort(AbortKind::Fault);
     }
 }
