@@ -115,6 +115,20 @@ pub struct StackTop {
 }
 
 impl StackTop {
+    /// The stack of a creation, of which nothing was copied.
+    #[cfg(test)]
+    pub(crate) fn empty(place: Place) -> Self {
+        Self {
+            place,
+            class: crate::ring::CLASS_CREATION,
+            stands_for: 1,
+            sp: 0,
+            fp: 0,
+            lr: 0,
+            top: Vec::new(),
+        }
+    }
+
     pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
         let mut place = Place::from_raw(&head.place);
         let stands_for =

@@ -722,7 +722,6 @@ mod tests {
     use std::sync::mpsc::RecvTimeoutError;
 
     use super::*;
-    use crate::ring::CLASS_CREATION;
 
     /// Memory of this process, bytes.
     fn resident() -> u64 {
@@ -963,16 +962,7 @@ mod tests {
         let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
-            let stack = StackTop {
-                place,
-                class: CLASS_CREATION,
-                stands_for: 1,
-                sp: 0,
-                fp: 0,
-                lr: 0,
-                top: Vec::new(),
-            };
-            collected.event(Event::Stack(stack));
+            collected.event(Event::Stack(StackTop::empty(place)));
             collected.take_names();
         }
         collected.event(Event::Created(Box::new(Creation { place, ..Creation::unseen() })));
@@ -992,16 +982,7 @@ mod tests {
         let ip = std::process::id as fn() -> u32 as usize as u64;
         let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
         for _ in 0..3 {
-            let stack = StackTop {
-                place,
-                class: CLASS_CREATION,
-                stands_for: 1,
-                sp: 0,
-                fp: 0,
-                lr: 0,
-                top: Vec::new(),
-            };
-            collected.event(Event::Stack(stack));
+            collected.event(Event::Stack(StackTop::empty(place)));
             collected.take_all_names();
         }
         assert_eq!((collected.stacks.len(), collected.stacks_left_out()), (0, 3));

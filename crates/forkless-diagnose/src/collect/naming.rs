@@ -131,7 +131,7 @@ mod tests {
         naming.longest = Duration::from_millis(20);
         let ip = std::process::id as fn() -> u32 as usize as u64;
         let place = Place { pid: std::process::id(), nr: 56, ip, word: 0, image: 0 };
-        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop::empty(place);
         naming.add(Unwinder::new().meet(stack).expect("we are there"));
         assert_eq!((naming.next(), naming.left_out()), (None, 1));
         // Without the gate's opening, too.

@@ -698,7 +698,7 @@ mod tests {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
-        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop::empty(place);
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
         assert!(
@@ -715,7 +715,7 @@ mod tests {
         let ip = address(a_place_of_our_own);
         let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 0 };
         let top = (address(another_place) + 1).to_ne_bytes().to_vec();
-        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
+        let stack = StackTop { sp: 0x7ffc_1000, top, ..StackTop::empty(place) };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
         assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
@@ -732,13 +732,9 @@ mod tests {
         let place = Place { pid: std::process::id(), nr: 0, ip, word: 0, image: 5 };
         let top: Vec<u8> = [ours + 1, ours + 2].into_iter().flat_map(u64::to_ne_bytes).collect();
         let at = |ip, top: &[u8]| StackTop {
-            place: Place { ip, ..place },
-            class: 0,
-            stands_for: 1,
             sp: 0x7ffc_1000,
-            fp: 0,
-            lr: 0,
             top: top.to_vec(),
+            ..StackTop::empty(Place { ip, ..place })
         };
         let find = |ip, top: &[u8]| Unwinder::new().meet(at(ip, top)).expect("we are there").return_at();
         let found = find(ip, &top).expect("the C library calls");
@@ -827,15 +823,7 @@ mod tests {
     fn code_that_is_mapped_later_is_found_and_what_was_read_is_kept() {
         let pid = std::process::id();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
-        let at = |ip| StackTop {
-            place: Place { pid, nr: 0, ip, word: 0, image: 0 },
-            class: 0,
-            stands_for: 1,
-            sp: 0,
-            fp: 0,
-            lr: 0,
-            top: Vec::new(),
-        };
+        let at = |ip| StackTop::empty(Place { pid, nr: 0, ip, word: 0, image: 0 });
         let mut unwinder = Unwinder::new();
         let first = unwinder.meet(at(ip)).expect("we are there");
         let again = unwinder.meet(at(ip)).expect("we are there");
@@ -857,7 +845,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
         let place = Place { pid: 1 << 23, nr: 56, ip: 0, word: 0, image: 0 };
-        let stack = StackTop { place, class: 0, stands_for: 1, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+        let stack = StackTop::empty(place);
         assert_eq!(Unwinder::new().frames(&stack), None);
     }
 }

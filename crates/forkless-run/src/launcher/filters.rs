@@ -16,11 +16,16 @@ use crate::Filters;
 /// A system call's name and number.
 type Call = (&'static str, u32);
 
+/// The name of a system call, from that of its number's constant.
+pub(super) const fn of_constant(constant: &'static str) -> &'static str {
+    constant.split_at("__NR_".len()).1
+}
+
 macro_rules! calls {
-    ($name:ident = [$($call:literal $nr:ident)*]; $(x86-64: $($old:literal $old_nr:ident)*;)?) => {
-        const $name: &[Call] = &[
-            $(($call, k::$nr),)*
-            $($(#[cfg(target_arch = "x86_64")] ($old, k::$old_nr),)*)?
+    ($list:ident = [$($constant:ident)*]; $(x86-64: $($old:ident)*;)?) => {
+        const $list: &[Call] = &[
+            $((of_constant(stringify!($constant)), k::$constant),)*
+            $($(#[cfg(target_arch = "x86_64")] (of_constant(stringify!($old)), k::$old),)*)?
         ];
     };
 }
@@ -28,30 +33,21 @@ macro_rules! calls {
 // All that the library makes, except those that end a process. A test of `forkless run` compares
 // these lists with the built file and with docs/guide/operate.md.
 calls! { FORKS_AND_HUGE_PAGES = [
-    "clock_gettime" __NR_clock_gettime "clone" __NR_clone "close" __NR_close
-    "close_range" __NR_close_range "fcntl" __NR_fcntl "fstat" __NR_fstat "fstatfs" __NR_fstatfs
-    "futex" __NR_futex "getdents64" __NR_getdents64 "getpgid" __NR_getpgid "getpid" __NR_getpid
-    "getppid" __NR_getppid "getresgid" __NR_getresgid "getresuid" __NR_getresuid
-    "getrusage" __NR_getrusage "gettid" __NR_gettid "ioctl" __NR_ioctl "kcmp" __NR_kcmp
-    "kill" __NR_kill "madvise" __NR_madvise "mincore" __NR_mincore "mmap" __NR_mmap
-    "mprotect" __NR_mprotect "mremap" __NR_mremap "munmap" __NR_munmap "nanosleep" __NR_nanosleep
-    "newfstatat" __NR_newfstatat "openat" __NR_openat "openat2" __NR_openat2 "ppoll" __NR_ppoll
-    "prctl" __NR_prctl "pread64" __NR_pread64 "prlimit64" __NR_prlimit64
-    "process_vm_readv" __NR_process_vm_readv "read" __NR_read "readlinkat" __NR_readlinkat
-    "rt_sigaction" __NR_rt_sigaction "rt_sigpending" __NR_rt_sigpending
-    "rt_sigprocmask" __NR_rt_sigprocmask "rt_sigqueueinfo" __NR_rt_sigqueueinfo
-    "rt_sigtimedwait" __NR_rt_sigtimedwait "sched_yield" __NR_sched_yield "setpgid" __NR_setpgid
-    "sigaltstack" __NR_sigaltstack "tgkill" __NR_tgkill "timer_create" __NR_timer_create
-    "timer_gettime" __NR_timer_gettime "timer_settime" __NR_timer_settime
-    "unlinkat" __NR_unlinkat "unshare" __NR_unshare "wait4" __NR_wait4 "waitid" __NR_waitid
-    "write" __NR_write
-]; x86-64: "readlink" __NR_readlink "stat" __NR_stat; }
+    __NR_clock_gettime __NR_clone __NR_close __NR_close_range __NR_fcntl __NR_fstat __NR_fstatfs
+    __NR_futex __NR_getdents64 __NR_getpgid __NR_getpid __NR_getppid __NR_getresgid __NR_getresuid
+    __NR_getrusage __NR_gettid __NR_ioctl __NR_kcmp __NR_kill __NR_madvise __NR_mincore __NR_mmap
+    __NR_mprotect __NR_mremap __NR_munmap __NR_nanosleep __NR_newfstatat __NR_openat __NR_openat2
+    __NR_ppoll __NR_prctl __NR_pread64 __NR_prlimit64 __NR_process_vm_readv __NR_read
+    __NR_readlinkat __NR_rt_sigaction __NR_rt_sigpending __NR_rt_sigprocmask __NR_rt_sigqueueinfo
+    __NR_rt_sigtimedwait __NR_sched_yield __NR_setpgid __NR_sigaltstack __NR_tgkill
+    __NR_timer_create __NR_timer_gettime __NR_timer_settime __NR_unlinkat __NR_unshare __NR_wait4
+    __NR_waitid __NR_write
+]; x86-64: __NR_readlink __NR_stat; }
 
 // And these where lines run without a shell.
 calls! { LINES = [
-    "capget" __NR_capget "chdir" __NR_chdir "clone3" __NR_clone3 "dup3" __NR_dup3
-    "execve" __NR_execve "faccessat" __NR_faccessat "getcwd" __NR_getcwd "lseek" __NR_lseek
-    "pipe2" __NR_pipe2 "setfsgid" __NR_setfsgid "setfsuid" __NR_setfsuid "statx" __NR_statx
+    __NR_capget __NR_chdir __NR_clone3 __NR_dup3 __NR_execve __NR_faccessat __NR_getcwd __NR_lseek
+    __NR_pipe2 __NR_setfsgid __NR_setfsuid __NR_statx
 ]; }
 
 /// The name and number of every system call that the preloaded library makes of its own accord,
