@@ -23,7 +23,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Whether an exec that fails is seen. Perf events and /proc tell of those that succeed.
+    /// Whether an exec that fails is seen. Perf events and /proc show only execs that succeed.
     pub(crate) fn sees_failed_execs(self) -> bool {
         matches!(self, Self::BpfFentry | Self::BpfTracepoints)
     }

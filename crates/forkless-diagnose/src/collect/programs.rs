@@ -28,7 +28,7 @@ pub(crate) struct Programs {
     invocations: HashMap<ProgramKey, Option<Invocation>>,
     /// Whether the preloaded library can be in them.
     reaches: HashMap<ProgramKey, Reach>,
-    /// Working directories of those that read a file there, which tells what they can do otherwise.
+    /// Working directories of programs whose remedy depends on a file there, such as a makefile.
     directories: HashMap<ProgramKey, PathBuf>,
     /// Programs whose arguments the kernel side has cut.
     cut: HashSet<ProgramKey>,

@@ -1,6 +1,6 @@
 //! Command lines of find and xargs that start one program for each file: which other line gives one
-//! program many files, and does the same. Decided by what the program does with its operands: the
-//! line of another program may fail, silently do something else, or destroy the files. In doubt
+//! program many files, and does the same. The answer depends on the program and its operands: for
+//! another program the same change may fail, silently do something else, or destroy files. In doubt
 //! there is no remedy, and no saving without its condition.
 
 use crate::file_name::file_name;
@@ -731,7 +731,7 @@ pub(super) fn of_xargs(arguments: &[String], gnu: bool) -> Option<Gathered> {
     }
     let leave = match &xargs.beside {
         None => format!("leave {option} out, or raise its number"),
-        // One program takes the place of those that ran beside each other.
+        // Fewer starts with many files each may leave nothing to run beside each other.
         Some(beside) => format!("raise the number of {option}, and leave {beside} enough programs"),
     };
     let program = program_of(&xargs.command);
