@@ -190,8 +190,19 @@ impl Worker for System {
         if status == -1 {
             return Err(Error::last_os(format!("{}()", self.name)));
         }
+        raise_interruption(status);
         Error::check_status(self.name, status)?;
         Ok(Lap { start, returned: reaped, reaped })
+    }
+}
+
+/// Takes a line's death by the keyboard's signal for this process's, too. system(3) ignores SIGINT
+/// and SIGQUIT while it waits: Ctrl-C ends the line, and the measurement would go on.
+fn raise_interruption(status: c_int) {
+    let signal = libc::WTERMSIG(status);
+    if libc::WIFSIGNALED(status) && [libc::SIGINT, libc::SIGQUIT].contains(&signal) {
+        // SAFETY: any signal may be raised; its action is the process's own.
+        unsafe { libc::raise(signal) };
     }
 }
 
@@ -242,4 +253,35 @@ pub(super) fn read_stream(stream: *mut libc::FILE) -> Result<(), Error> {
         return Err(Error::Os { step: "read a child's output".into(), source: io::Error::last_os_error() });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn count(_: c_int) {
+        SEEN.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_line_that_an_interruption_ends_interrupts_its_caller() {
+        // SAFETY: the handler only counts.
+        let before = unsafe { libc::signal(libc::SIGQUIT, count as *const () as libc::sighandler_t) };
+        let of_the_line = |line: &CStr| {
+            let target = SpawnedProgram { path: line.to_owned(), command: line.to_owned() };
+            let lap = System { target: Arc::new(target), run: libc_system, name: "system" }.spawn();
+            (lap.is_err(), SEEN.swap(0, Ordering::Relaxed))
+        };
+        // The shell alone dies; this process gets no signal from anywhere else.
+        assert_eq!(of_the_line(c"ulimit -c 0; kill -QUIT $$"), (true, 1));
+        assert_eq!(of_the_line(c"kill -TERM $$"), (true, 0));
+        assert_eq!(of_the_line(c"exit 3"), (true, 0));
+        assert_eq!(of_the_line(c"exit 0"), (false, 0));
+        // SAFETY: the action of before.
+        unsafe { libc::signal(libc::SIGQUIT, before) };
+    }
 }
