@@ -1,6 +1,7 @@
 //! Many threads that start programs at once. The threads of a pool wait, start together, and share
 //! a number of spawns, so that all are busy until the last spawn.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
@@ -8,6 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use super::worker::{Lap, Worker};
 use crate::error::Error;
+use crate::page_kinds::Pages;
+use crate::parent::Memory;
 
 /// Every thread owns a worker for each method.
 pub(super) struct Pool {
@@ -29,6 +32,19 @@ struct Job {
     start: Arc<Barrier>,
 }
 
+/// Bytes. The standard library's size, whatever RUST_MIN_STACK says.
+const STACK: usize = 2 << 20;
+
+/// Whether limits of memory leave room for a thread and for what its start allocates. Without that
+/// the start panics, and aborts the command.
+fn room_for_a_thread() -> Result<(), Error> {
+    const START: usize = 1 << 20;
+    match Memory::mapped((STACK + START) as u64, Pages::Base) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::no_thread(io::ErrorKind::OutOfMemory.into())),
+    }
+}
+
 impl Pool {
     /// Starts one thread for each set of workers.
     pub(super) fn new(sets: Vec<Vec<Box<dyn Worker>>>) -> Result<Pool, Error> {
@@ -36,10 +52,14 @@ impl Pool {
         let mut threads = Vec::new();
         for mut workers in sets {
             let (jobs, inbox) = channel::<Job>();
+            let (begins, begun) = channel();
             let answer = answer.clone();
+            room_for_a_thread()?;
             let handle = thread::Builder::new()
                 .name("spawner".into())
+                .stack_size(STACK)
                 .spawn(move || {
+                    let _ = begins.send(());
                     while let Ok(job) = inbox.recv() {
                         let laps = work(workers[job.method].as_mut(), &job);
                         if answer.send(laps).is_err() {
@@ -49,6 +69,8 @@ impl Pool {
                 })
                 .map_err(Error::no_thread)?;
             threads.push(Member { jobs: Some(jobs), handle: Some(handle) });
+            // The next one takes no memory from it: Rust's start of a thread panics without.
+            let _ = begun.recv();
         }
         Ok(Pool { threads, answers })
     }
