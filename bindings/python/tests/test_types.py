@@ -97,4 +97,5 @@ async def main() -> None:
 """
     said = mypy(tmp_path, text.replace("NAME", library))
     assert [line.split(":")[1] for line in said if ": error:" in line] == ["7", "8"], said
-    assert "CompletedProcess[bytes]" in said[0], said
+    # Older versions of mypy name the module, too.
+    assert "CompletedProcess[bytes]" in said[0].replace("builtins.", ""), said
