@@ -300,9 +300,14 @@ fn parts(cost: Cost) -> String {
     if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
 }
 
+/// Where it may be nothing, as with a remedy that holds only under a condition, the middle is
+/// between two cases, and is none that comes.
 pub(super) fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
     if !estimate.has_interval() {
         return show(estimate.mid);
+    }
+    if estimate.low <= 0.0 {
+        return format!("up to {}", show(estimate.high));
     }
     format!("{} ({} to {})", show(estimate.mid), show(estimate.low), show(estimate.high))
 }
@@ -314,6 +319,15 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: `cp` that may or may not be given many files saved "716 us (0 ns to 1.50 ms)".
+    #[test]
+    fn what_may_be_nothing_has_no_middle() {
+        let of = |low, mid, high| range(Estimate { low, mid, high }, duration_ns);
+        assert_eq!(of(0.0, 7e5, 15e5), format!("up to {}", duration_ns(15e5)));
+        assert_eq!(of(1e3, 7e5, 15e5).matches(" to ").count(), 1);
+        assert_eq!(of(0.0, 0.0, 0.0), duration_ns(0.0));
+    }
 
     /// Regression: a terminal of 80 columns got lines of 153.
     #[test]
