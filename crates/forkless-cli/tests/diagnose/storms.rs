@@ -11,7 +11,7 @@ use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         ("storms::a_script_that_starts_date_for_each_line", script, "bash"),
         ("storms::xargs_with_one_argument_each", xargs, "xargs"),
         ("storms::find_with_one_file_each", find_exec, "find"),
@@ -20,6 +20,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("storms::no_other_line_is_none", without_another_line, "xargs"),
         ("storms::a_program_called_sh1_is_no_shell", no_shell, "sh"),
         ("storms::make_with_a_shell_for_each_line", make, "make"),
+        ("storms::a_shell_for_each_line_of_xargs", shells_of_xargs, "xargs"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
     add_needing(trials, &tests);
@@ -60,7 +61,7 @@ fn xargs() {
     let run =
         |options: &str| report_in("tracepoints", &["sh", "-c", &format!("seq 200 | xargs {options} true")]);
     let Some(found) = run("-n1") else { return };
-    storm(&found, 200, "xargs starts 200 short programs", "leave -n1 out");
+    storm(&found, 200, "xargs starts 200 short programs", "`xargs true`");
     let Some(mended) = run("") else { return };
     is_quiet(&mended);
 }
@@ -73,7 +74,7 @@ fn find_exec() {
     };
     let Some(found) = run("\\;") else { return };
     let count = of_kind(&found, "start_storm")["count"].as_u64().expect("a count");
-    storm(&found, count, "find starts ", "-exec with {} +");
+    storm(&found, count, "find starts ", "`-exec true {} +`");
     let Some(mended) = run("+") else { return };
     is_quiet(&mended);
 }
@@ -129,14 +130,14 @@ impl Drop for Files {
 fn lines_of_find() {
     let files = Files::new("storms-find");
     for (each, remedy, many) in [
-        ("chmod 600 {}", "{} +", "chmod 600 {} +"),
+        ("chmod 600 {}", "`-exec chmod 600 {} +`; find then fails where chmod fails", "chmod 600 {} +"),
         (
             "sh -c 'echo \"$1\"' _ {}",
-            "sh -c 'for f do ...; done' _ {} +",
-            "sh -c 'for f do echo \"$f\"; done' _ {} +",
+            "sh -c 'for f do ...; done; :' _ {} +`",
+            "sh -c 'for f do echo \"$f\"; done; :' _ {} +",
         ),
         ("basename {} .txt", "basename -s .txt {} +", "basename -s .txt {} +"),
-        ("grep x {}", "grep -h x {} +", "grep -h x {} +"),
+        ("grep x {}", "grep -h x {} +`; find then fails where grep finds nothing", "grep -h x {} +"),
         ("head -n 1 {}", "head -n 1 -q {} +", "head -n 1 -q {} +"),
         ("echo {}", "printf '%s\\n' {} +", "printf '%s\\n' {} +"),
         ("cp {} to", "cp -t to {} +", "cp -t to {} +"),
@@ -154,15 +155,15 @@ fn lines_of_find() {
 fn lines_of_xargs() {
     let files = Files::new("storms-xargs");
     for (each, remedy, many) in [
-        ("-n1 cat", "leave -n1 out, or raise its number: cat --", "cat --"),
-        ("-n1", "printf '%s\\n'", "printf '%s\\n'"),
-        ("-n1 basename", "leave -n1 out: basename -a --", "basename -a --"),
+        ("-n1 cat", "`xargs cat --`", "cat --"),
+        ("-n1", "`xargs printf '%s\\n'`", "printf '%s\\n'"),
+        ("-n1 basename", "`xargs basename -a --`", "basename -a --"),
         (
             "-n1 sh -c 'echo \"$0\"'",
-            "sh -c 'for f do ...; done' _, with \"$f\" in place of $0",
-            "sh -c 'for f do echo \"$f\"; done' _",
+            "sh -c 's=0; for f do { ...; } || s=1; done; exit $s' _`, with $f in place of $0",
+            "sh -c 's=0; for f do { echo \"$f\"; } || s=1; done; exit $s' _",
         ),
-        ("-I{} cksum {}", "xargs -r -d '\\n' cksum --", "-r -d '\\n' cksum --"),
+        ("-I{} cksum {}", "`xargs -d '\\n' -r cksum --`", "-d '\\n' -r cksum --"),
     ] {
         let line = |options: &str| format!("printf '%s\\n' in/* | xargs {options}");
         files.is_remedied(&line(each), remedy, &line(many));
@@ -208,6 +209,26 @@ fn make() {
         assert_eq!(shells(&single), 80, "{}", single["starts"]);
         is_quiet(&single);
         fs::remove_file(files.0.join(name)).expect("it was there");
+    }
+}
+
+/// Regression: a line of a shell was to be called with an argument vector.
+fn shells_of_xargs() {
+    let files = Files::new("storms-xargs-shells");
+    let line = |options: &str| format!("printf '%s\\n' in/* | xargs {options}");
+    let plain = line("-I{} sh -c \"head -n1 {} 2>&1\"");
+    let Some(found) = files.report(&plain) else { return };
+    let finding = of_kind(&found, "needless_shell");
+    let remedy = finding["remedy"].as_str().expect("text");
+    for (part, other) in [
+        ("`xargs ... head ...`", "-I{} head -n1 {}"),
+        (
+            "`xargs -d '\\n' -r sh -c 's=0; for f do { ...; } || s=1; done; exit $s' _`",
+            "-d '\\n' -r sh -c 's=0; for f do { head -n1 \"$f\" 2>&1; } || s=1; done; exit $s' _",
+        ),
+    ] {
+        assert!(remedy.contains(part), "{finding}");
+        assert_eq!(files.printed(&line(other)), files.printed(&plain));
     }
 }
 

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use super::{
     Context, Cost, Finding, FindingKind,
     advice::{self, ByWords},
-    evidence, interval, label, lines_evidence,
+    evidence, gathering, interval, label, lines_evidence, storms,
 };
 use crate::collect::{LineCounts, ShellGroup};
 use crate::creation::ProgramKey;
 use crate::estimate::{Estimate, Stream};
+use crate::file_name::file_name;
 use crate::invocation::quoted;
 use crate::program::ProcessName;
 use crate::reach::{Obstacle, Reach};
@@ -209,7 +210,8 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let explanation = if caller.none * 2 > count {
         advice::WITHOUT_PROGRAM.to_owned()
     } else {
-        advice::for_shells(&caller.process, &stack, several, by_words)
+        let by_gatherer = storms::gatherer(&caller.process).map(|starter| without_text(starter, line));
+        by_gatherer.unwrap_or_else(|| advice::for_shells(&caller.process, &stack, several, by_words))
     };
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
@@ -251,6 +253,25 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         check: quoted(line).map_or_else(|| super::diagnose_again(&caller.programs), FollowUp::ShellLine),
         ..context.finding(FindingKind::NeedlessShell, &caller.process, &caller.programs, count, saving_each)
     })
+}
+
+/// For lines into which find or xargs has written a file's name. A shell line has no argument
+/// vector. The loops end as their shells do: find takes no notice of one that fails, and xargs
+/// fails if any does.
+fn without_text(starter: &str, line: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    let first = line.split_whitespace().next().filter(|word| word.chars().all(is_plain));
+    let program = first.map_or("PROGRAM", file_name);
+    let (by_words, by_loop) = if starter == "find" {
+        (format!("-exec {program} ... {{}} \\;"), gathering::LOOP_OF_FIND)
+    } else {
+        (format!("xargs ... {program} ..."), gathering::LOOP_OF_XARGS)
+    };
+    let [before, behind] =
+        if starter == "find" { ["-exec ", " _ {} +"] } else { ["xargs -d '\\n' -r ", " _"] };
+    format!(
+        "Where the line is plain words, let {starter} start the program itself (`{by_words}`); else let one shell have many names as arguments (`{before}sh -c '{by_loop}'{behind}`, with \"$f\" for the name): a name with blanks or quotes is then one word, and no part of the line"
+    )
 }
 
 #[cfg(test)]
@@ -339,6 +360,16 @@ mod tests {
     fn stack_of(function: &str, module: &str) -> Frame {
         let (function, module) = (Some(function.to_owned()), module.to_owned());
         Frame { function, module, ..Frame::default() }
+    }
+
+    /// Regression: a line of xargs was to be run by a C library.
+    #[test]
+    fn a_line_of_xargs_is_advised_in_words_of_a_shell() {
+        let said = without_text("xargs", "cat a >/dev/null");
+        assert!(said.contains("`xargs ... cat ...`") && said.contains("sh -c 's=0; for f do"), "{said}");
+        let said = without_text("find", "/bin/cat a >/dev/null");
+        assert!(said.contains("`-exec cat ... {} \\;`") && said.contains("done; :' _ {} +`"), "{said}");
+        assert!(without_text("xargs", "$x a").contains("`xargs ... PROGRAM ...`"));
     }
 
     /// Regression: `true` and `exit 0` were to be started by subprocess.Popen.

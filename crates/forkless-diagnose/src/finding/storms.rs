@@ -48,6 +48,15 @@ pub(super) fn is_starter(process: &ProcessName) -> bool {
     kind_of(process).is_some()
 }
 
+/// Whether it is xargs or find, and which.
+pub(super) fn gatherer(process: &ProcessName) -> Option<&'static str> {
+    match kind_of(process)? {
+        Kind::Xargs => Some("xargs"),
+        Kind::Find => Some("find"),
+        Kind::Bash | Kind::Shell | Kind::Make => None,
+    }
+}
+
 /// By the program's file. Only busybox is what it was called: any other program may have been given
 /// a shell's name (`exec -a`).
 fn kind_of(process: &ProcessName) -> Option<Kind> {
@@ -533,7 +542,10 @@ mod tests {
             advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100).map_or_else(String::new, |it| it.text)
         };
         let text = said(&[(&app, true), (&rm, true), (&rm, true)]);
-        assert!(text.starts_with("Give each rm") && text.contains("(so for 2 of 3 command lines"), "{text}");
+        assert!(
+            text.starts_with("Let one rm have") && text.contains("(so for 2 of 3 command lines"),
+            "{text}"
+        );
         assert!(!said(&[(&rm, true), (&rm, true)]).contains("so for"));
         let find = |line: &[&str]| process("/usr/bin/find", &[&["find", "."], line].concat());
         let (plain, each) = (find(&["-type", "f"]), find(&["-type", "f", "-exec", "rm", "{}", ";"]));
