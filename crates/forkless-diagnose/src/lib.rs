@@ -9,6 +9,7 @@
 //! only `repair` changes a watched process. Linux on x86-64 and aarch64.
 
 mod answering;
+mod builtin;
 mod collect;
 mod command;
 mod creation;

@@ -11,7 +11,7 @@ use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 10] = [
+    let tests: [Test; 12] = [
         ("storms::a_script_that_starts_date_for_each_line", script, "bash"),
         ("storms::xargs_with_one_argument_each", xargs, "xargs"),
         ("storms::find_with_one_file_each", find_exec, "find"),
@@ -20,6 +20,8 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("storms::no_other_line_is_none", without_another_line, "xargs"),
         ("storms::a_program_called_sh1_is_no_shell", no_shell, "sh"),
         ("storms::make_with_a_shell_for_each_line", make, "make"),
+        ("storms::make_fails_as_before", make_that_fails, "make"),
+        ("storms::other_arguments_have_no_builtin", no_builtin, "bash"),
         ("storms::a_shell_for_each_line_of_xargs", shells_of_xargs, "xargs"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
@@ -45,11 +47,16 @@ fn is_quiet(report: &Value) {
 fn script() {
     for tier in ["tracepoints", "perf"] {
         let Some(found) = report_in(tier, &[&fixture("dates.sh")]) else { continue };
-        storm(&found, 600, "dates.sh starts 600 short programs", "printf '%(%F %T)T' for date");
+        storm(
+            &found,
+            600,
+            "dates.sh starts 600 short programs",
+            "printf '%(FORMAT)T\\n' -1 for date +FORMAT",
+        );
         let told = found["findings"].to_string();
         assert!(!told.contains("posix_spawn"), "a shell cannot be changed: {told}");
         let finding = of_kind(&found, "start_storm");
-        assert!(finding["remedy"].to_string().contains("${path##*/} for basename"), "{finding}");
+        assert!(finding["remedy"].to_string().contains("${path##*/} for basename PATH"), "{finding}");
         // The remedy, applied.
         let Some(mended) = report_in(tier, &[&fixture("dates_by_bash.sh")]) else { continue };
         assert_eq!(mended["starts"]["programs"], 0, "{mended}");
@@ -197,7 +204,7 @@ fn make() {
     let Some(found) = report_in("tracepoints", &["make", "-f", &recipes]) else { return };
     assert_eq!(shells(&found), 180, "{}", found["starts"]);
     let finding = of_kind(&found, "start_storm");
-    assert!(finding["remedy"].to_string().contains(".ONESHELL"), "{finding}");
+    assert!(finding["remedy"].to_string().contains(".ONESHELL: with .SHELLFLAGS = -ec"), "{finding}");
     let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
     assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
     // Regression: what one shell for each recipe of one line was to save.
@@ -210,6 +217,56 @@ fn make() {
         is_quiet(&single);
         fs::remove_file(files.0.join(name)).expect("it was there");
     }
+}
+
+/// Regression: with .ONESHELL: alone a build that failed succeeded.
+fn make_that_fails() {
+    let files = Files::new("storms-make-fails");
+    let ended = |name: &str, makefile: &str| {
+        fs::write(files.0.join(name), makefile).expect("a file");
+        let made =
+            Command::new("make").args(["-s", "-f", name]).current_dir(&files.0).output().expect("it runs");
+        (made.status.code(), String::from_utf8(made.stdout).expect("UTF-8"))
+    };
+    for lines in
+        [["echo 1", "false", "echo 3"], ["echo 1", "test -f none", "echo 3"], ["echo 1", "true", "echo 3"]]
+    {
+        let recipe = |between: &str| format!("all:\n\t{}\n", lines.join(between));
+        let plain = ended("plain.mk", &recipe("\n\t"));
+        assert_eq!(ended("joined.mk", &recipe(" && \\\n\t")), plain, "{lines:?}");
+        let flags = format!(".ONESHELL:\n.SHELLFLAGS = -ec\n{}", recipe("\n\t"));
+        assert_eq!(ended("flags.mk", &flags), plain, "{lines:?}");
+    }
+    // Why the remedy has its condition.
+    let lists = "all:\n\ttest -f none && echo 1\n\techo 3\n";
+    let plain = ended("plain.mk", lists);
+    assert_eq!(plain.0, Some(2));
+    assert_eq!(ended("joined.mk", &lists.replace("1\n", "1 && \\\n")), plain);
+    assert_ne!(ended("flags.mk", &format!(".ONESHELL:\n.SHELLFLAGS = -ec\n{lists}")), plain);
+}
+
+/// Regression: a loop that sleeps was to `read -t`, `expr a = b` to be `$((a = b))`, and the text
+/// of a file to be executed.
+fn no_builtin() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("storms-builtins");
+    fs::create_dir_all(&folder).expect("a directory");
+    let file = folder.join("own.sh");
+    for line in
+        ["sleep 0.001", "expr a = b", "expr 08 + 1", "basename -s .c a.c", "date -u", "/bin/echo -n a b"]
+    {
+        fs::write(&file, format!("for i in $(seq 80); do {line}; done >/dev/null; :\n")).expect("a file");
+        let Some(found) = report_in("tracepoints", &["bash", &file.to_string_lossy()]) else { return };
+        assert!(found["starts"]["programs"].as_u64().is_some_and(|programs| programs >= 80), "{found}");
+        is_quiet(&found);
+    }
+    // Of one that also has other arguments nothing is told.
+    fs::write(&file, "for i in $(seq 80); do expr $i + 1; /bin/echo $i; done >/dev/null; expr 08 + 1\n")
+        .expect("a file");
+    if let Some(found) = report_in("tracepoints", &["bash", &file.to_string_lossy()]) {
+        let remedy = of_kind(&found, "start_storm")["remedy"].to_string();
+        assert!(remedy.contains("for /bin/echo TEXT") && !remedy.contains("expr"), "{remedy}");
+    }
+    fs::remove_dir_all(&folder).expect("its files go");
 }
 
 /// Regression: a line of a shell was to be called with an argument vector.

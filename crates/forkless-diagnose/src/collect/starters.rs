@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::bounded::{TopNames, forget_the_least};
 use super::spent::Spent;
+use crate::builtin::{self, Builtin};
 use crate::creation::{Creation, ProgramKey};
 use crate::estimate::{Estimate, Stream, Times};
 use crate::file_name::file_name;
@@ -41,6 +42,9 @@ pub(crate) struct Starter {
     execs: Stream,
     /// The most frequent programs, by their file.
     pub(crate) started: TopNames,
+    /// By the file of a program for which a shell has a builtin: starts with arguments for which it
+    /// does the same, and starts with others. Arguments that were not seen are in neither.
+    builtins: HashMap<&'static str, [u64; 2]>,
     spent: Spent,
 }
 
@@ -52,6 +56,10 @@ impl Starter {
             self.programs += 1;
             let path = creation.exec_path.as_deref().unwrap_or("?");
             self.started.add(file_name(path));
+            if let Some(builtin) = builtin::of(file_name(path)).filter(|_| !creation.argv.is_empty()) {
+                let is_other = creation.argv_cut || !builtin.is_for(&creation.argv);
+                self.builtins.entry(builtin.program).or_default()[usize::from(is_other)] += 1;
+            }
             if let Some(ns) = creation.lifetime_ns {
                 let busy = ns.saturating_sub(creation.processor_wait_ns);
                 self.short += u64::from(busy <= SHORT);
@@ -92,6 +100,10 @@ impl Starter {
         self.busy.merge(&other.busy);
         self.execs.merge(&other.execs);
         self.started.merge(&other.started);
+        for (program, [own, others]) in &other.builtins {
+            let known = self.builtins.entry(program).or_default();
+            *known = [known[0] + own, known[1] + others];
+        }
         self.spent.merge(&other.spent);
     }
 
@@ -132,6 +144,12 @@ impl Starter {
     /// of its kind was seen to end.
     pub(crate) fn busy_ns(&self, file: &str) -> Option<Estimate> {
         self.busy_of.get(file).map(Times::median)
+    }
+
+    /// What a shell does itself in place of a program: of each start whose arguments were seen.
+    pub(crate) fn builtin(&self, file: &str) -> Option<&'static Builtin> {
+        builtin::of(file)
+            .filter(|_| self.builtins.get(file).is_some_and(|[own, others]| *own > 0 && *others == 0))
     }
 
     /// The mean time of the execs, if they were timed.
@@ -236,6 +254,34 @@ mod tests {
             starter.busy_of(&file.to_string());
         }
         assert_eq!(starter.busy_of.len(), MOST_FILES);
+    }
+
+    /// Regression: `expr a = b` was to be written `$((a = b))`, which assigns.
+    #[test]
+    fn a_builtin_is_for_all_arguments_that_were_seen() {
+        let starter = |lines: &[&str]| {
+            let mut starter = Starter::default();
+            for line in lines {
+                let argv = line.split_whitespace().map(str::to_owned).collect();
+                let exec_path = Some("/usr/bin/expr".to_owned());
+                starter.add(&Creation { execs: 1, exec_path, argv, ..fork(None) });
+            }
+            starter
+        };
+        let is_for = |starter: &Starter| starter.builtin("expr").is_some();
+        assert!(is_for(&starter(&["expr 1 + 2", "expr 2 + 2", ""])), "the last was not seen");
+        assert!(!is_for(&starter(&["expr 1 + 2", "expr a = b"])));
+        assert!(!is_for(&starter(&[""])) && !is_for(&Starter::default()));
+        let mut merged = starter(&["expr 1 + 2"]);
+        merged.merge(&starter(&["expr 2 + 2"]));
+        assert!(is_for(&merged));
+        merged.merge(&starter(&["expr 08 + 2"]));
+        assert!(!is_for(&merged));
+        let mut cut = starter(&[]);
+        let argv = ["expr", "1", "+", "2"].map(str::to_owned).to_vec();
+        let exec_path = Some("/usr/bin/expr".to_owned());
+        cut.add(&Creation { execs: 1, exec_path, argv, argv_cut: true, ..fork(None) });
+        assert!(!is_for(&cut));
     }
 
     #[test]

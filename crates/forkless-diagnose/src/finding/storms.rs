@@ -5,6 +5,7 @@
 use super::gathering::{self, Gathered};
 use super::recipes;
 use super::{Context, Cost, Finding, FindingKind, evidence, interval, lines_evidence, several, time};
+use crate::builtin::Builtin;
 use crate::collect::{Group, LineCounts, Outcome, Starter};
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
@@ -25,8 +26,6 @@ const BY_ONE: u64 = 10;
 const SAVED: f64 = 0.05;
 /// Part of the programs that must be short.
 const SHORT: f64 = 0.9;
-/// So many words of a shell a remedy names at most. Only what they replace is saved.
-const NAMED_WORDS: usize = 8;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     context.starters.iter().filter_map(|(_, starter)| storm(context, starter)).collect()
@@ -84,30 +83,11 @@ fn is_script(process: &ProcessName) -> bool {
     first.is_none_or(|first| file_name(first) != process.name)
 }
 
-/// What a shell does itself, by the program that scripts start for it.
-fn builtin(kind: Kind, program: &str) -> Option<&'static str> {
-    let of_posix = match program {
-        "basename" => "${path##*/} for basename",
-        "dirname" => "${path%/*} for dirname",
-        "expr" | "bc" | "dc" => "$((...)) for expr and bc",
-        "seq" => "i=$((i + 1)) for seq",
-        "test" | "[" => "[ without its path for test",
-        "true" | "false" | "echo" | "printf" | "pwd" | "kill" => {
-            "the names without a path for true, echo, printf, pwd and kill"
-        }
-        _ => "",
-    };
-    let of_bash = match program {
-        "date" => "printf '%(%F %T)T' for date",
-        "cat" => "$(<file) for cat",
-        "sed" | "tr" | "cut" | "awk" => "${text//old/new} for sed, tr and cut",
-        "grep" | "egrep" => "[[ $text =~ pattern ]] for grep",
-        "sleep" => "read -t for sleep",
-        _ => "",
-    };
-    let own = if of_posix.is_empty() && kind == Kind::Bash { of_bash } else { of_posix };
-    (!own.is_empty()).then_some(own)
-}
+/// Of these no program does the work of several starts.
+const ONE_EACH: [&str; 22] = [
+    "[", "basename", "bc", "date", "dirname", "dc", "echo", "env", "expr", "false", "hostname", "id", "kill",
+    "mktemp", "printf", "pwd", "seq", "sleep", "test", "true", "tty", "uname",
+];
 
 struct Advice {
     text: String,
@@ -126,34 +106,33 @@ impl Advice {
 }
 
 /// The remedy that fits the starter, if there is one. `started` has the most frequent programs;
-/// `command_lines` those of all starters of the name, each with whether it is whole.
+/// `builtin` tells what stands for all starts of one that were seen; `command_lines` are those of
+/// all starters of the name, each with whether it is whole.
 fn advice(
     kind: Kind,
     command_lines: &[(&ProcessName, bool)],
     started: &[(String, u64)],
     programs: u64,
+    builtin: impl Fn(&str) -> Option<&'static Builtin>,
 ) -> Option<Advice> {
     let share = |count: u64| count as f64 / programs.max(1) as f64;
     // At most: starting each program once.
     let once = share(programs.saturating_sub(started.len() as u64));
     match kind {
         Kind::Bash | Kind::Shell => {
-            let mut words: Vec<&str> = started.iter().filter_map(|(name, _)| builtin(kind, name)).collect();
-            // One word may be for several programs, and they need not follow each other.
-            let mut seen = std::collections::HashSet::new();
-            words.retain(|word| seen.insert(*word));
-            words.truncate(NAMED_WORDS);
-            if words.is_empty() {
-                let text = "Start one program for many lines or files, not one for each: read them in a loop into its input, or give it all the files".to_owned();
-                let saves = Estimate { low: 0.0, mid: once, high: once };
-                return Some(Advice { text, of: None, saves, shells: false });
+            let own = |name: &str| builtin(name).filter(|own| kind == Kind::Bash || !own.is_of_bash);
+            let own = started.iter().filter_map(|(name, count)| Some((name, *count, own(name)?)));
+            let own: Vec<(&String, u64, &Builtin)> = own.collect();
+            let sum = |certain| share(own.iter().filter(|it| it.2.certain == certain).map(|it| it.1).sum());
+            let (certain, perhaps) = (sum(true), sum(false));
+            if certain + perhaps / 2.0 < SAVED {
+                return one_for_many(started, share);
             }
-            let is_named = |name: &str| builtin(kind, name).is_some_and(|word| words.contains(&word));
-            let named = started.iter().filter(|(name, _)| is_named(name));
+            let words: Vec<&str> = own.iter().map(|(.., own)| own.text).collect();
             Some(Advice {
                 text: format!("Use what the shell does itself: {}", words.join(", ")),
-                saves: Estimate::exact(share(named.clone().map(|(_, count)| count).sum())),
-                of: Some(named.map(|(name, _)| name.clone()).collect()),
+                saves: Estimate { low: certain, mid: certain + perhaps / 2.0, high: certain + perhaps },
+                of: Some(own.into_iter().map(|(name, ..)| name.clone()).collect()),
                 shells: false,
             })
         }
@@ -175,9 +154,11 @@ fn advice(
             // (`construct_command_argv_internal` of its job.c).
             let text = match started.iter().find(|(name, _)| is_chosen(name)) {
                 Some((shell, _)) => format!(
-                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else, where a recipe has several lines, let one shell run them all (.ONESHELL:)"
+                    "Leave SHELL as it is (/bin/sh) where no line needs {shell}: with another every line gets a shell, even a plain one; else, where a recipe has several lines, {ONE_SHELL}"
                 ),
-                None => "Where a recipe has several lines, let one shell run them all (.ONESHELL:, or join them with &&); a recipe of one line gains nothing by that, but no shell is started for a line without quotes, redirections, variables and pipes of the shell".to_owned(),
+                None => format!(
+                    "Where a recipe has several lines, {ONE_SHELL}; a recipe of one line gains nothing by that, but no shell is started for a line without quotes, redirections, variables and pipes of the shell"
+                ),
             };
             // How many lines a recipe has is not seen: one shell for each recipe is left.
             let saves = Estimate { low: 0.0, mid: shells / 2.0, high: shells };
@@ -185,6 +166,32 @@ fn advice(
             Some(Advice { text, of, saves, shells: false })
         }
     }
+}
+
+/// One shell ends at the first line that fails, as make does, only where `&&` joins the lines. With
+/// `-e` it goes on behind `a && b` whose first command fails, and behind `! a`. Without `-e` it
+/// goes on behind any.
+const ONE_SHELL: &str = "let one shell run them all: join them with &&, if none begins with - and none needs a shell of its own (cd, exit, variables), or use .ONESHELL: with .SHELLFLAGS = -ec, if also none has && or begins with !";
+
+/// A loop that starts sed once for each line may give one sed all lines. Whether that prints the
+/// same is not known.
+fn one_for_many(started: &[(String, u64)], share: impl Fn(u64) -> f64) -> Option<Advice> {
+    const NAMED: usize = 3;
+    let may = |name: &str| !ONE_EACH.contains(&name) && !is_shell(name) && name != "?";
+    let named = started.iter().filter(|(name, count)| *count > 1 && may(name)).take(NAMED);
+    let named: Vec<&(String, u64)> = named.collect();
+    let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
+    let (last, others) = names.split_last()?;
+    let which = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
+    let once = share(named.iter().map(|(_, count)| count - 1).sum());
+    Some(Advice {
+        text: format!(
+            "If one {which} for many lines or files gives the same as one for each, start it once: let a loop write the lines into its input, or give it all the files"
+        ),
+        saves: Estimate { low: 0.0, mid: once / 2.0, high: once },
+        of: Some(names),
+        shells: false,
+    })
 }
 
 /// Whether a makefile has chosen this shell. dash and ash may be /bin/sh.
@@ -306,7 +313,7 @@ fn storm(context: &Context<'_>, starter: &Starter) -> Option<Finding> {
     {
         return None;
     }
-    let remedy = advice(kind, &command_lines, &started, programs)?;
+    let remedy = advice(kind, &command_lines, &started, programs, |name| starter.builtin(name))?;
     let Advice { text, saves, shells, .. } = &remedy;
     if saves.mid < SAVED {
         return None;
@@ -410,6 +417,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::builtin;
     use crate::collect::Collected;
     use crate::event::{Event, SeenProgram};
     use crate::finding::look;
@@ -466,56 +474,63 @@ mod tests {
     fn advised(kind: Kind, process: &ProcessName, started: &[(&str, u64)]) -> Option<Advice> {
         let started: Vec<_> = started.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let programs = started.iter().map(|(_, count)| count).sum();
-        advice(kind, &[(process, true)], &started, programs)
+        advice(kind, &[(process, true)], &started, programs, builtin::of)
     }
 
     #[test]
     fn a_remedy_fits_who_starts_the_programs() {
         let said = |kind, process: &ProcessName, started: &[(&str, u64)]| {
             let Advice { text, saves, .. } = advised(kind, process, started).expect("a remedy");
-            (text, saves.mid)
+            (text, saves)
         };
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
         let (text, saves) = said(Kind::Bash, &bash, &[("date", 90), ("gcc", 10)]);
-        assert_eq!(
-            (text.as_str(), saves),
-            ("Use what the shell does itself: printf '%(%F %T)T' for date", 0.9)
-        );
-        // dash's printf knows no times.
+        let date = "Use what the shell does itself: printf '%(FORMAT)T\\n' -1 for date +FORMAT";
+        assert_eq!((text.as_str(), saves), (date, Estimate::exact(0.9)));
+        // dash's printf knows no times, and no program knows many.
         let (text, saves) = said(Kind::Shell, &bash, &[("date", 90), ("gcc", 10)]);
-        assert!(text.starts_with("Start one program for many lines") && saves == 0.98, "{text} {saves}");
+        assert!(text.starts_with("If one gcc for many lines or files gives the same"), "{text}");
+        assert_eq!(saves, Estimate { low: 0.0, mid: 0.045, high: 0.09 });
         let make = process("/usr/bin/make", &["make", "SHELL=/bin/mksh"]);
         let (text, saves) = said(Kind::Make, &make, &[("mksh", 80), ("cc", 20)]);
-        assert!(text.contains("no line needs mksh") && saves == 0.4, "{text} {saves}");
-        let (text, _) = said(Kind::Make, &make, &[("sh", 80), ("cc", 20)]);
+        assert!(text.contains("no line needs mksh") && saves.mid == 0.4, "{text} {saves:?}");
+        let (text, saves) = said(Kind::Make, &make, &[("sh", 80), ("cc", 20)]);
+        // Regression: with .ONESHELL: alone a build that failed succeeded.
+        assert!(text.contains(".ONESHELL: with .SHELLFLAGS = -ec, if"), "{text}");
         // Regression: 300 recipes of one line were told .ONESHELL:, which changed nothing.
         assert!(text.starts_with("Where a recipe has several lines, let one shell run"), "{text}");
         assert!(text.contains("a recipe of one line gains nothing"), "{text}");
-        let sh = advised(Kind::Make, &make, &[("sh", 80)]).expect("a remedy");
-        assert_eq!(sh.saves.low, 0.0, "how many lines is not seen");
+        assert_eq!(saves.low, 0.0, "how many lines is not seen");
     }
 
     /// Regression: three of six remedies were named, and all six were the saving.
     #[test]
     fn what_is_saved_is_what_is_named() {
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
-        let all = [("sed", 9), ("date", 8), ("cut", 7), ("cat", 6), ("grep", 5), ("dirname", 4), ("cc", 1)];
+        let all = [("sed", 9), ("date", 8), ("cut", 7), ("cat", 6), ("awk", 5), ("dirname", 4), ("cc", 1)];
         let Advice { text, saves, of, .. } = advised(Kind::Bash, &bash, &all).expect("a remedy");
-        let named: Vec<&str> = all.iter().map(|(name, _)| *name).filter(|name| text.contains(name)).collect();
-        assert_eq!(named, ["sed", "date", "cut", "cat", "grep", "dirname"], "{text}");
-        assert_eq!(text.matches("for sed, tr and cut").count(), 1, "{text}");
-        assert_eq!(
-            (of.unwrap_or_default(), saves.mid),
-            (named.iter().map(|name| (*name).to_owned()).collect(), 39.0 / 40.0)
+        let named =
+            |name: &str| text.contains(&format!("for {name} ")) || text.contains(&format!("$({name} "));
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).filter(|name| named(name)).collect();
+        assert_eq!(names, ["date", "cat", "dirname"], "{text}");
+        assert_eq!(of, Some(names.iter().map(|&name| name.to_owned()).collect()));
+        let of_forty = [saves.low, saves.mid, saves.high].map(|share| (share * 40.0).round());
+        assert_eq!(of_forty, [12.0, 15.0, 18.0], "whether a variable gets the output of cat is not seen");
+    }
+
+    /// Regression: a loop that sleeps was to `read -t`, which eats its input.
+    #[test]
+    fn a_loop_that_waits_has_no_remedy() {
+        let bash = process("/usr/bin/bash", &["bash", "wait.sh"]);
+        for started in [&[("sleep", 90)][..], &[("sleep", 90), ("date", 3)], &[("test", 50), ("sh", 50)]] {
+            assert!(advised(Kind::Bash, &bash, started).is_none(), "{started:?}");
+        }
+        let many = advised(Kind::Bash, &bash, &[("sed", 50), ("awk", 40), ("sleep", 9), ("gcc", 1)]);
+        let Advice { text, of, .. } = many.expect("a remedy");
+        assert!(
+            text.starts_with("If one sed or awk for many") && of.is_some_and(|of| of.len() == 2),
+            "{text}"
         );
-        let many: Vec<(&str, u64)> =
-            ["basename", "dirname", "expr", "seq", "test", "true", "date", "cat", "sed", "grep", "sleep"]
-                .map(|name| (name, 10))
-                .to_vec();
-        let Advice { text, saves, of, .. } = advised(Kind::Bash, &bash, &many).expect("a remedy");
-        let named = many.iter().filter(|(name, _)| text.contains(&format!("for {name}")));
-        assert_eq!(of.map(|of| of.len()), Some(named.count()), "{text}");
-        assert_eq!(saves.mid, NAMED_WORDS as f64 / many.len() as f64);
     }
 
     /// Regression: find and xargs were told the same words, whatever they started.
@@ -525,7 +540,8 @@ mod tests {
         let app = process("/usr/bin/xargs", &["xargs", "-n1", "app"]);
         let mv = process("/usr/bin/xargs", &["xargs", "-n2", "mv"]);
         let saves = |lines: &[(&ProcessName, bool)]| {
-            advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100).map(|advice| advice.saves.low)
+            advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100, builtin::of)
+                .map(|advice| advice.saves.low)
         };
         assert_eq!(saves(&[(&rm, true)]), Some(0.99));
         assert_eq!(saves(&[(&rm, true), (&rm, true)]), Some(0.99));
@@ -539,7 +555,8 @@ mod tests {
         }
         // The first of the alphabet was told.
         let said = |lines: &[(&ProcessName, bool)]| {
-            advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100).map_or_else(String::new, |it| it.text)
+            advice(Kind::Xargs, lines, &[("rm".to_owned(), 100)], 100, builtin::of)
+                .map_or_else(String::new, |it| it.text)
         };
         let text = said(&[(&app, true), (&rm, true), (&rm, true)]);
         assert!(
@@ -550,7 +567,8 @@ mod tests {
         let find = |line: &[&str]| process("/usr/bin/find", &[&["find", "."], line].concat());
         let (plain, each) = (find(&["-type", "f"]), find(&["-type", "f", "-exec", "rm", "{}", ";"]));
         let saves = |lines: &[(&ProcessName, bool)]| {
-            advice(Kind::Find, lines, &[("rm".to_owned(), 100)], 100).map(|advice| advice.saves.low)
+            advice(Kind::Find, lines, &[("rm".to_owned(), 100)], 100, builtin::of)
+                .map(|advice| advice.saves.low)
         };
         assert_eq!(saves(&[(&plain, true), (&each, true)]), Some(0.99), "the other starts nothing");
         assert_eq!(saves(&[(&plain, true)]), None);
