@@ -52,7 +52,7 @@ kinds! {
     AltStack = 11, "AltStack", "on an alternate signal stack";
     Learned = 12, "Learned", "call site that pauses";
     Busy = 13, "Busy", "another thread was forking or changing memory";
-    Unusual = 14, "Unusual", "unusual call in a fork handler";
+    Unusual = 14, "Unusual", "unusual call or signal during the fork";
     Advice = 15, "Advice", "not all MADV_DONTFORK ranges of the program are known";
     CloneFailed = 16, "CloneFailed", "clone refused";
     Nested = 17, "Nested", "forked by a fork handler";
@@ -82,6 +82,7 @@ kinds! {
     Layout = 44, "Layout", "change to a mapping the child does not have";
     Interrupted = 45, "Interrupted", "exec interrupted by a signal handler";
     Late = 46, "Late", "read memory late";
+    Call32 = 47, "Call32", "32-bit system call";
 }
 
 /// A system call with commands.

@@ -130,7 +130,7 @@ cases! {
     credentials_dropped: 1, [];
     exit_without_exec: 0, ["Call"];
     writes_to_inherited: 0, ["Inherited"];
-    calls_by_int_0x80: 0, ["Unusual"];
+    calls_by_int_0x80: 0, ["Call32"];
     seeks_inherited: 0, ["Call"];
     reads_inherited: 0, ["Inherited"];
     sets_inherited_nonblocking: 1, [];

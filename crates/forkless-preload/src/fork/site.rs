@@ -59,7 +59,7 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::SharedWrite
         | AbortKind::OpenFile
         | AbortKind::Layout
-        | AbortKind::Unusual => Said::Acts,
+        | AbortKind::Call32 => Said::Acts,
         // Of forks that are left alone: no child has one.
         AbortKind::Off
         | AbortKind::Small
@@ -74,6 +74,7 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::AltStack
         | AbortKind::Learned
         | AbortKind::Busy
+        | AbortKind::Unusual
         | AbortKind::Advice
         | AbortKind::Nested
         | AbortKind::Namespace

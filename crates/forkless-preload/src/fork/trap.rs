@@ -22,8 +22,8 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
     }
     if super::speculating() {
         if info.table != OWN_TABLE {
-            // A system call of i386 (int 0x80).
-            child::abort(AbortKind::Unusual);
+            // By int 0x80. Its number is one of i386's.
+            child::abort(AbortKind::Call32);
         }
         let answer = child::trapped(frame.number(), &frame.args());
         frame.answer(answer);
