@@ -31,11 +31,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, is_off};
+use crate::{
+    Filters, ForkMode, HugePages, OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, is_off,
+};
 
 pub use complaint::complain;
 pub use environment::EnvironmentEntries;
-pub use filters::library_calls;
+pub use filters::{library_calls, report_calls};
 pub use huge_pages::HugePagesWarning;
 pub use library::{LIBRARY_PATH_VARIABLE, LibraryError, find_library};
 pub use machine::{SPECULATES, loaders, own_memory, procmap_query, user_dispatch};
@@ -45,7 +47,7 @@ pub use report::{Destination, Report, SiteReport};
 pub use settings::Settings;
 pub use target::{ProgramError, preloadable_program};
 
-use filters::{Killers, Tried};
+use filters::{Killers, Purposes, Tried};
 use shell::ShellKnowledge;
 use target::Target;
 
@@ -57,6 +59,7 @@ pub struct Launcher {
     settings: Settings,
     environment: EnvironmentEntries,
     preloading: Option<PathBuf>,
+    reports: bool,
 }
 
 impl Launcher {
@@ -72,13 +75,20 @@ impl Launcher {
     ) -> io::Result<Launcher> {
         let name = argv.first().map(OsString::as_os_str).unwrap_or_default();
         let program = target::find(name, &environment)?;
-        Ok(Launcher { program, argv, settings, environment, preloading: None })
+        Ok(Launcher { program, argv, settings, environment, preloading: None, reports: false })
     }
 
     /// Takes this library, and not the one that [`find_library`] finds.
     #[must_use]
     pub fn preloading(self, path: PathBuf) -> Launcher {
         Launcher { preloading: Some(path), ..self }
+    }
+
+    /// Has [`Launcher::examine`] find out whether a report can be written at the program's end
+    /// ([`Examined::can_report`]).
+    #[must_use]
+    pub fn with_report(self) -> Launcher {
+        Launcher { reports: true, ..self }
     }
 
     /// The file that will be executed.
@@ -99,7 +109,8 @@ impl Launcher {
     /// Why the library cannot be in the program. [`Launcher::plain`] runs it all the same.
     pub fn examine(&self) -> Result<Examined<'_>, Unloadable> {
         let off = self.switched_off().is_some();
-        let filters = if off { Tried::default() } else { Tried::look(self.settings.skip_shells) };
+        let filters =
+            Tried::look(Purposes { library: !off, lines: self.settings.skip_shells, report: self.reports });
         let shell = match self.settings {
             _ if off || !filters.allow_lines() => ShellKnowledge::None,
             Settings { skip_shells: false, .. } => ShellKnowledge::None,
@@ -196,6 +207,22 @@ pub struct Examined<'l> {
 }
 
 impl Examined<'_> {
+    /// Whether a report can be written at the program's end: asked before its record is made, of
+    /// which nothing may stay. For a launcher [with a report](Launcher::with_report).
+    ///
+    /// # Errors
+    /// [`LaunchError::Collector`], where its process may not be made;
+    /// [`LaunchError::FilterKills`], where a seccomp filter kills for a call of the report's, or
+    /// may.
+    pub fn can_report(&self) -> Result<(), LaunchError> {
+        collector::can_start().map_err(LaunchError::Collector)?;
+        let Killers { names, others } = &self.filters.kill_report_for;
+        if self.filters.untried || !self.filters.kill_report_for.are_none() {
+            return Err(LaunchError::FilterKills { calls: names.clone(), others: *others });
+        }
+        Ok(())
+    }
+
     /// Makes the environment: what the library reads, and what makes the loader map it. Waits for
     /// the answer of the shell.
     ///
@@ -204,7 +231,10 @@ impl Examined<'_> {
     pub fn prepare(self) -> PreparedProgram {
         let Launcher { program, argv, settings, environment, .. } = self.launcher;
         let mut environment = environment.clone();
-        let huge = huge_pages::decide_here(settings.huge_pages, &environment);
+        // malloc would make calls, too.
+        let leaves_memory = self.filters.known == Filters::MayKill;
+        let huge = if leaves_memory { HugePages::Off } else { settings.huge_pages };
+        let huge = huge_pages::decide_here(huge, &environment);
         let outer = environment.get(OPTIONS_VARIABLE).map(<[u8]>::to_vec).unwrap_or_default();
         let outer = Options::parse(&outer);
         let record = outer.record.map(|path| path.bytes().to_vec());
@@ -239,15 +269,15 @@ impl Examined<'_> {
         let mut warnings = Vec::new();
         // The default is no request: a caller who asks for the usual gets what there is, without a
         // line at every start.
-        if settings.fork == crate::ForkMode::Speculate && !SPECULATES {
+        if settings.fork == ForkMode::Speculate && !SPECULATES {
             warnings.push(Warning::NeverSpeculates);
         }
-        if self.filters.untried {
-            warnings.push(Warning::FilterUntried);
-        }
-        let Killers { names: calls, others, only_lines } = self.filters.kill_for;
-        if !calls.is_empty() {
-            warnings.push(Warning::FilterKills { calls, others, only_lines });
+        let Settings { fork, skip_shells, huge_pages, .. } = *settings;
+        let needs_calls = fork != ForkMode::Off || skip_shells || huge_pages != HugePages::Off;
+        // The outer launcher has said it, unless it needed no calls.
+        let was_said = outer.filters == Filters::MayKill && !outer.quiet && outer.fork != ForkMode::Off;
+        if needs_calls && !was_said {
+            warnings.extend(self.filters.warning());
         }
         warnings.extend(huge.warnings.into_iter().map(Warning::HugePages));
         PreparedProgram {
@@ -300,16 +330,26 @@ impl fmt::Display for Warning {
                 } else {
                     "forks, lines and memory are left alone"
                 };
+                let named = named_calls(calls, *others);
                 let calls = calls.join(" ");
-                let others = if *others { " and others" } else { "" };
                 write!(
                     f,
-                    "a seccomp filter kills for {calls}{others}: {what}; have it allow these calls or refuse them; in a \
+                    "a seccomp filter kills for {named}: {what}; have it allow these calls or refuse them; in a \
                      unit of systemd: SystemCallFilter={calls}"
                 )
             }
         }
     }
+}
+
+fn named_calls(calls: &[&str], others: bool) -> String {
+    calls.join(" ") + if others { " and others" } else { "" }
+}
+
+/// What the seccomp filters that are in force here do to the library's system calls, found out by
+/// trying: `None` where they kill for none.
+pub fn filter_warning() -> Option<Warning> {
+    Tried::look(Purposes { library: true, lines: true, report: false }).warning()
 }
 
 /// Why a program that could be prepared was not started.
@@ -324,6 +364,14 @@ pub enum LaunchError {
     },
     /// The process that waits to write the report could not be started.
     Collector(io::Error),
+    /// A seccomp filter kills for calls that a report needs, or it could not be found out whether
+    /// it does.
+    FilterKills {
+        /// The calls, as far as they are known.
+        calls: Vec<&'static str>,
+        /// Whether there may be others.
+        others: bool,
+    },
 }
 
 impl LaunchError {
@@ -341,6 +389,14 @@ impl fmt::Display for LaunchError {
         match self {
             LaunchError::Record { path, .. } => write!(f, "cannot make the record {}", path.display()),
             LaunchError::Collector(_) => f.write_str("the report's collector could not be started"),
+            LaunchError::FilterKills { calls, .. } if calls.is_empty() => {
+                f.write_str("no report can be written: a seccomp filter may kill for its system calls")
+            }
+            LaunchError::FilterKills { calls, others } => write!(
+                f,
+                "no report can be written: a seccomp filter kills for {}",
+                named_calls(calls, *others)
+            ),
         }
     }
 }
@@ -349,6 +405,7 @@ impl std::error::Error for LaunchError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             LaunchError::Record { error, .. } | LaunchError::Collector(error) => Some(error),
+            LaunchError::FilterKills { .. } => None,
         }
     }
 }

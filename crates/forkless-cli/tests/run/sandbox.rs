@@ -219,17 +219,30 @@ fn a_process_of_another_namespace_does_not_end_the_report() {
     assert!(report.count("processes") >= 7, "{}", report.count("processes"));
 }
 
+/// The section about filters of the page for operators.
+fn filters_section() -> &'static str {
+    let page = include_str!("../../../../docs/guide/operate.md");
+    let section = page.split("## System calls and filters").nth(1).expect("the section");
+    section.split("\n## ").next().unwrap_or_default()
+}
+
+/// The calls that a paragraph of this section names, which begins with these words.
+fn calls_of_paragraph(beginning: &str) -> BTreeSet<&'static str> {
+    let paragraph = filters_section().split("\n\n").find(|text| text.trim_start().starts_with(beginning));
+    let code = paragraph.expect("the paragraph").split('`').skip(1).step_by(2);
+    code.filter(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
+        .collect()
+}
+
 /// The page for operators and the list that `run` tries under a filter have every system call of
 /// the built library. Its number stands before each `syscall` instruction, but where the library
 /// makes the call of the program's child.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn every_call_of_the_library_is_listed() {
-    // These end a process or a handler, or pass on a child's brk.
-    const OTHERS: [i64; 4] = [libc::SYS_exit, libc::SYS_exit_group, libc::SYS_rt_sigreturn, libc::SYS_brk];
-    let page = include_str!("../../../../docs/guide/operate.md");
-    let section = page.split("## System calls and filters").nth(1).expect("the section");
-    let rows = section.split("\n## ").next().unwrap_or_default().lines().filter(|l| l.starts_with("| `"));
+    // These end a process, or pass on a child's brk.
+    const OTHERS: [i64; 2] = [libc::SYS_exit_group, libc::SYS_brk];
+    let rows = filters_section().lines().filter(|l| l.starts_with("| `"));
     let cells: String = rows.filter_map(|row| row.split('|').nth(1)).collect();
     let on_page: BTreeSet<&str> = cells.split('`').skip(1).step_by(2).collect();
     let listed: Vec<(&str, u32)> = forkless_run::library_calls().collect();
@@ -328,6 +341,15 @@ fn a_filter_that_kills_for_a_call_of_the_library_kills_nobody() {
     let said = observe(&mut under("kill", "mincore", &run(&[], cases, &["alone"]))).2;
     assert!(said.contains("kills for mincore") && said.contains("SystemCallFilter=mincore"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
+    // Where nothing needs the calls, nobody is asked to change a unit.
+    let needless = run(&["--fork=off", "--shell=off"], cases, &["alone"]);
+    assert_eq!(observe(&mut under("kill", "mincore", &needless)).2, "");
+    // Nested, it is said once.
+    let inner: Vec<_> = run(&[], cases, &["alone"]).get_args().map(ToOwned::to_owned).collect();
+    let mut nested = run(&[], Path::new("timeout"), &[]);
+    nested.args(&inner);
+    let said = observe(&mut under("kill", "mincore", &nested)).2;
+    assert_eq!(said.matches("kills for mincore").count(), 1, "{said}");
 }
 
 /// Every call of the library, under a filter that kills for it. The calls that kill the plain
@@ -335,15 +357,14 @@ fn a_filter_that_kills_for_a_call_of_the_library_kills_nobody() {
 /// Regression: a filter that kills for `prctl` had the trial begin again without end.
 #[test]
 fn a_filter_that_kills_for_any_call_kills_no_program_that_ends_without_run() {
-    // `run` makes these itself, before the trial or for it (docs/guide/operate.md).
-    const OF_THE_COMMAND: [&str; 9] =
-        ["clone", "fcntl", "gettid", "lseek", "readlink", "rt_sigaction", "sigaltstack", "statx", "wait4"];
+    // `run` makes these itself, before the trial or for it.
+    let of_the_command = calls_of_paragraph("The command itself makes");
     // Only a hang takes so long.
     allow_seconds(120);
     let refuse = &*REFUSES;
     let cases = &*PRELOADED;
     let mut compared = 0;
-    for (call, number) in forkless_run::library_calls().filter(|(call, _)| !OF_THE_COMMAND.contains(call)) {
+    for (call, number) in forkless_run::library_calls().filter(|(call, _)| !of_the_command.contains(call)) {
         let under = |command: &Command| {
             let mut outer = plain(refuse, &["kill", &number.to_string()]);
             outer.arg(command.get_program()).args(command.get_args());
@@ -359,13 +380,86 @@ fn a_filter_that_kills_for_any_call_kills_no_program_that_ends_without_run() {
                 continue;
             }
             let mut inner = Command::new(FORKLESS);
-            inner.args(["run", "--quiet", "--fork-minimum=1M", PATIENT, "--"]).arg(cases).arg(case);
+            // malloc's calls are the program's, and it makes them for the command's sake.
+            let huge = if case == "alone" { "--huge-pages=thp" } else { "--huge-pages=off" };
+            inner.args(["run", "--quiet", huge, "--fork-minimum=1M", PATIENT, "--"]).arg(cases).arg(case);
             inner.env("FORKLESS_LIBRARY", &*LIBRARY);
             assert_eq!(without, observe(&mut under(&inner)), "{call} {case}");
             compared += 1;
         }
     }
     assert!(compared > 90, "{compared}");
+}
+
+/// Every system call, under a filter that kills for it. The command is killed for those alone that
+/// the page for operators names. A report is refused for its own calls, and leaves no file.
+/// Regression: the command was killed for the calls of a report, with its record made, and for
+/// those of the line that names the calls.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_filter_kills_the_command_for_the_calls_alone_that_the_page_names() {
+    if !root_to("mount a /dev/shm that no other test uses") {
+        return;
+    }
+    // Only a hang takes so long.
+    allow_seconds(120);
+    let refuse = &*REFUSES;
+    let cases = &*PRELOADED;
+    let named = |beginning: &str| -> BTreeSet<i64> {
+        calls_of_paragraph(beginning).into_iter().map(|name| number_of(name).expect(name)).collect()
+    };
+    let of_the_command = named("The command itself makes");
+    let of_reports = named("With `--report`");
+    let tried: BTreeSet<i64> = forkless_run::report_calls().map(|(_, nr)| nr.into()).collect();
+    assert_eq!(tried, of_reports);
+    // A killed collector leaves its folder for ever, and one that goes on removes it.
+    let script = "mount -t tmpfs none /dev/shm || exit 99; unset PWD; \"$@\"; status=$?; tries=0; \
+        while [ \"$(ls /dev/shm)\" ] && [ $tries -lt 600 ]; do sleep 0.05; tries=$((tries + 1)); done; \
+        ls /dev/shm; exit $status";
+    let filter =
+        |number: i64| [refuse.to_str().expect("a name").to_owned(), "kill".to_owned(), number.to_string()];
+    let with = |number: i64, options: &[&str]| {
+        let mut outer = plain(Path::new("unshare"), &["--mount", "sh", "-c", script, "sh"]);
+        outer
+            .args(filter(number))
+            .arg(FORKLESS)
+            .arg("run")
+            .args(options)
+            .args(["--fork-minimum=1M", PATIENT]);
+        observe(outer.arg("--").arg(cases).arg("alone").env("FORKLESS_LIBRARY", &*LIBRARY))
+    };
+    let (mut same, mut refused) = (0, 0);
+    for number in (0..335).chain(424..470).filter(|number| !of_the_command.contains(number)) {
+        let [program, how, call] = filter(number);
+        let without = observe(
+            // With PWD a shell makes fewer calls.
+            Command::new(program).args([how, call]).arg(cases).arg("alone").env_remove("PWD"),
+        );
+        if without.0 != Some(0) {
+            continue;
+        }
+        let (mut status, mut output, mut said) = with(number, &["--report=/dev/null"]);
+        if status == Some(125) {
+            assert_eq!(output, "", "{number}: {said}");
+            assert!(said.contains("no report can be written: a seccomp filter kills for "), "{said}");
+            assert!(of_reports.contains(&number), "{number}: {said}");
+            refused += 1;
+            (status, output, said) = with(number, &[]);
+        } else {
+            same += 1;
+        }
+        assert_eq!((without.0, without.1), (status, output), "{number}: {said}");
+    }
+    assert!(same > 250 && refused > 10, "{same} the same, {refused} refused");
+}
+
+/// The number of a system call that the command or the library makes.
+#[cfg(target_arch = "x86_64")]
+fn number_of(name: &str) -> Option<i64> {
+    let mut listed = forkless_run::library_calls().chain(forkless_run::report_calls());
+    let others = [("poll", libc::SYS_poll), ("sched_getaffinity", libc::SYS_sched_getaffinity)];
+    let listed = listed.find(|(call, _)| *call == name).map(|(_, number)| number.into());
+    listed.or_else(|| others.into_iter().find(|(call, _)| *call == name).map(|(_, number)| number))
 }
 
 /// Regression: a program that blocks SIGCHLD from its start found one pending, of a process that

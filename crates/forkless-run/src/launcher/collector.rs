@@ -16,17 +16,22 @@ use super::environment;
 use super::record_file::RecordFile;
 use super::report::{Destination, Report};
 
+/// Whether a collector may be started here. Its first process would be the init of a new PID
+/// namespace, and end it: every fork of the program would fail.
+pub(super) fn can_start() -> std::io::Result<()> {
+    if environment::children_stay() == Some(false) {
+        return Err(std::io::Error::other("children get a new PID namespace, which the collector would end"));
+    }
+    Ok(())
+}
+
 /// Starts the collector for the process that calls it, which goes on to execute the program.
 pub(super) fn start(
     record: RecordFile,
     destination: &Destination,
     render: impl Fn(&Report) -> String,
 ) -> std::io::Result<()> {
-    // Its first process would be the init of the new namespace, and end it: every fork of the
-    // program would fail.
-    if environment::children_stay() == Some(false) {
-        return Err(std::io::Error::other("children get a new PID namespace, which the collector would end"));
-    }
+    can_start()?;
     let pid = getpid();
     let root = pidfd_open(pid, PidfdFlags::empty())?;
     twice(|| {
@@ -45,8 +50,9 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
     match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
+            // Nor here: musl's `fork` is a call that the trial of filters could not try.
             // SAFETY: as above.
-            let code = match unsafe { libc::fork() } {
+            let code = match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
                 -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN),
                 0 => {
                     f();

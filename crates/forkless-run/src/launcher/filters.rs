@@ -8,9 +8,12 @@
 
 use std::ptr::null_mut;
 
+use forkless_sys::signal::{SigSet, set_mask};
 use linux_raw_sys::general as k;
+use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 
 use super::environment::{children_stay, filters_in_force};
+use super::{Warning, complaint};
 use crate::Filters;
 
 /// A system call's name and number.
@@ -22,26 +25,37 @@ pub(super) const fn of_constant(constant: &'static str) -> &'static str {
 }
 
 macro_rules! calls {
-    ($list:ident = [$($constant:ident)*]; $(x86-64: $($old:ident)*;)?) => {
+    ($list:ident = [$($constant:ident)*]; $(x86-64: $($old:ident)*;)? $(others: $($new:ident)*;)?) => {
         const $list: &[Call] = &[
             $((of_constant(stringify!($constant)), k::$constant),)*
             $($(#[cfg(target_arch = "x86_64")] (of_constant(stringify!($old)), k::$old),)*)?
+            $($(#[cfg(not(target_arch = "x86_64"))] (of_constant(stringify!($new)), k::$new),)*)?
         ];
     };
 }
 
+// These are tried first: a killed child must leave no core file.
+calls! { PROTECTION = [__NR_prlimit64 __NR_prctl]; }
+
+// Then those of a line on standard error, before so many have killed that the trial ends. The line
+// that names the calls must not kill.
+calls! { COMPLAINT = [
+    __NR_rt_sigprocmask __NR_ppoll __NR_rt_sigpending __NR_write __NR_rt_sigtimedwait
+]; }
+
 // All that the library makes, except those that end a process. A test of `forkless run` compares
 // these lists with the built file and with docs/guide/operate.md.
 calls! { FORKS_AND_HUGE_PAGES = [
-    __NR_clock_gettime __NR_clone __NR_close __NR_close_range __NR_fcntl __NR_fstat __NR_fstatfs
-    __NR_futex __NR_getdents64 __NR_getpgid __NR_getpid __NR_getppid __NR_getresgid __NR_getresuid
-    __NR_getrusage __NR_gettid __NR_ioctl __NR_kcmp __NR_kill __NR_madvise __NR_mincore __NR_mmap
-    __NR_mprotect __NR_mremap __NR_munmap __NR_nanosleep __NR_newfstatat __NR_openat __NR_openat2
-    __NR_ppoll __NR_prctl __NR_pread64 __NR_prlimit64 __NR_process_vm_readv __NR_read
-    __NR_readlinkat __NR_rt_sigaction __NR_rt_sigpending __NR_rt_sigprocmask __NR_rt_sigqueueinfo
-    __NR_rt_sigtimedwait __NR_sched_yield __NR_setpgid __NR_sigaltstack __NR_tgkill
-    __NR_timer_create __NR_timer_gettime __NR_timer_settime __NR_unlinkat __NR_unshare __NR_wait4
-    __NR_waitid __NR_write
+    __NR_clock_gettime __NR_clone __NR_close __NR_close_range __NR_exit __NR_fcntl __NR_fstat
+    __NR_fstatfs __NR_futex __NR_getdents64 __NR_getpgid __NR_getpid __NR_getppid __NR_getresgid
+    __NR_getresuid __NR_getrusage __NR_gettid __NR_ioctl __NR_kcmp __NR_kill __NR_madvise
+    __NR_mincore __NR_mmap __NR_mprotect __NR_mremap __NR_munmap __NR_nanosleep __NR_newfstatat
+    __NR_openat __NR_openat2 __NR_ppoll __NR_prctl __NR_pread64 __NR_prlimit64
+    __NR_process_vm_readv __NR_read __NR_readlinkat __NR_rt_sigaction __NR_rt_sigpending
+    __NR_rt_sigprocmask __NR_rt_sigqueueinfo __NR_rt_sigreturn __NR_rt_sigtimedwait
+    __NR_sched_yield __NR_setpgid __NR_sigaltstack __NR_tgkill __NR_timer_create
+    __NR_timer_gettime __NR_timer_settime __NR_unlinkat __NR_unshare __NR_wait4 __NR_waitid
+    __NR_write
 ]; x86-64: __NR_readlink __NR_stat; }
 
 // And these where lines run without a shell.
@@ -50,20 +64,88 @@ calls! { LINES = [
     __NR_pipe2 __NR_setfsgid __NR_setfsuid __NR_statx
 ]; }
 
+// The command's own, when it asks the shell.
+calls! { QUESTION = [__NR_pidfd_open]; }
+
+// The command's and its collector's, for a report. A test of `forkless run` finds a missing one.
+// `setsid` takes effect, in the trial's child alone.
+calls! { REPORT = [
+    __NR_chdir __NR_clone __NR_close __NR_close_range __NR_ftruncate __NR_getdents64 __NR_getpid
+    __NR_lseek __NR_newfstatat __NR_openat __NR_pidfd_open __NR_ppoll __NR_read __NR_rt_sigaction
+    __NR_rt_sigpending __NR_rt_sigprocmask __NR_rt_sigtimedwait __NR_setsid __NR_statx __NR_wait4
+    __NR_write
+]; x86-64: __NR_chmod __NR_mkdir __NR_rmdir __NR_unlink;
+   others: __NR_fchmodat __NR_mkdirat __NR_unlinkat; }
+
+fn has(list: &[Call], nr: u32) -> bool {
+    list.iter().any(|(_, other)| *other == nr)
+}
+
 /// The name and number of every system call that the preloaded library makes of its own accord,
-/// except those that end a process or a signal handler. A filter over a program should let them
-/// pass, or refuse them with an error.
+/// except those that end a process. A filter over a program should let them pass, or refuse them
+/// with an error.
 pub fn library_calls() -> impl Iterator<Item = (&'static str, u32)> {
     FORKS_AND_HUGE_PAGES.iter().chain(LINES).copied()
 }
 
-/// What the filters in force do to the library's calls.
+/// The name and number of every system call that the command tries before it makes a report.
+pub fn report_calls() -> impl Iterator<Item = (&'static str, u32)> {
+    REPORT.iter().copied()
+}
+
+/// What calls are made for, and so tried for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Purposes {
+    /// Forks and huge pages.
+    pub(super) library: bool,
+    /// Lines without a shell, where the library acts at all.
+    pub(super) lines: bool,
+    /// A report.
+    pub(super) report: bool,
+}
+
+impl Purposes {
+    /// In the order of the trial.
+    fn all(self) -> Vec<Call> {
+        let Purposes { library, lines, report } = self;
+        let lines = library && lines;
+        let lists = [
+            (true, PROTECTION),
+            (true, COMPLAINT),
+            (library, FORKS_AND_HUGE_PAGES),
+            (lines, LINES),
+            (lines, QUESTION),
+            (report, REPORT),
+        ];
+        let mut all: Vec<Call> = Vec::new();
+        for (_, list) in lists.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+            for call in list {
+                if !has(&all, call.1) {
+                    all.push(*call);
+                }
+            }
+        }
+        // A handler needs others of the calls, and the child ends by the last.
+        all.sort_by_key(|(_, nr)| match *nr {
+            k::__NR_rt_sigreturn => 1,
+            k::__NR_exit => 2,
+            _ => 0,
+        });
+        all
+    }
+}
+
+/// What the filters in force do to the calls.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     /// What the library is told.
     pub(super) known: Filters,
-    /// The calls that a filter kills for.
+    /// The library's calls that a filter kills for.
     pub(super) kill_for: Killers,
+    /// Whether only lines need them.
+    pub(super) only_lines: bool,
+    /// The report's calls that a filter kills for.
+    pub(super) kill_report_for: Killers,
     /// Whether filters are in force and could not be tried.
     pub(super) untried: bool,
 }
@@ -75,8 +157,12 @@ pub(super) struct Killers {
     pub(super) names: Vec<&'static str>,
     /// Whether the trial ended before the last call: there may be others.
     pub(super) others: bool,
-    /// Whether only lines need the calls.
-    pub(super) only_lines: bool,
+}
+
+impl Killers {
+    pub(super) fn are_none(&self) -> bool {
+        self.names.is_empty() && !self.others
+    }
 }
 
 /// So many names tell an operator enough. Each costs a fork and a line in the kernel's log.
@@ -84,32 +170,61 @@ const MOST: usize = 8;
 
 impl Tried {
     /// Finds out. Where there is no filter, nothing is tried.
-    pub(super) fn look(lines: bool) -> Tried {
+    pub(super) fn look(purposes: Purposes) -> Tried {
+        if !purposes.library && !purposes.report {
+            return Tried::default();
+        }
         let count = filters_in_force();
         let known = count.map_or(Filters::Uncounted, Filters::Counted);
         if count.unwrap_or(0) == 0 {
             return Tried { known, ..Tried::default() };
         }
-        let of_lines = if lines { LINES } else { &[] };
-        let calls: Vec<Call> = FORKS_AND_HUGE_PAGES.iter().chain(of_lines).copied().collect();
         // What cannot be tried may kill. In a new PID namespace the child of the trial would be the
         // init, and end it: every fork of the program would fail.
         let can_try = children_stay() == Some(true);
-        let Some(kill_for) = can_try.then(|| killers(&calls)).flatten() else {
+        let Some((killers, others)) = can_try.then(|| killers(&purposes.all())).flatten() else {
             return Tried { known: Filters::MayKill, untried: true, ..Tried::default() };
         };
-        let are_trusted = kill_for.names.is_empty() || kill_for.only_lines;
-        Tried { known: if are_trusted { known } else { Filters::MayKill }, kill_for, untried: false }
+        if killers.iter().any(|(_, nr)| has(COMPLAINT, *nr)) {
+            complaint::silence();
+        }
+        let among = |lists: &[&[Call]]| -> Vec<&'static str> {
+            // After a trial that ended early nobody knows which others are needed.
+            let these = killers.iter().filter(|(_, nr)| others || lists.iter().any(|list| has(list, *nr)));
+            these.map(|(name, _)| *name).collect()
+        };
+        let kill_for = if purposes.library {
+            Killers { names: among(&[FORKS_AND_HUGE_PAGES, LINES, QUESTION]), others }
+        } else {
+            Killers::default()
+        };
+        let only_lines = !others && among(&[FORKS_AND_HUGE_PAGES]).is_empty();
+        let are_trusted = kill_for.are_none() || only_lines;
+        let kill_report_for =
+            if purposes.report { Killers { names: among(&[REPORT]), others } } else { Killers::default() };
+        let known = if are_trusted { known } else { Filters::MayKill };
+        Tried { known, kill_for, only_lines, kill_report_for, untried: false }
+    }
+
+    /// What a user is told.
+    pub(super) fn warning(&self) -> Option<Warning> {
+        if self.untried {
+            return Some(Warning::FilterUntried);
+        }
+        let Killers { names: calls, others } = &self.kill_for;
+        let (calls, others, only_lines) = (calls.clone(), *others, self.only_lines);
+        (!self.kill_for.are_none()).then_some(Warning::FilterKills { calls, others, only_lines })
     }
 
     /// Whether lines can do without a shell.
     pub(super) fn allow_lines(&self) -> bool {
-        !self.untried && self.kill_for.names.is_empty()
+        !self.untried && self.kill_for.are_none()
     }
 }
 
-/// Those of the calls that a child does not survive. `None`: it could not be found out.
-fn killers(calls: &[Call]) -> Option<Killers> {
+/// Those of the calls that a child does not survive, and whether there may be others. `None`: it
+/// could not be found out.
+fn killers(calls: &[Call]) -> Option<(Vec<Call>, bool)> {
     let shared = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     // SAFETY: new memory.
@@ -124,43 +239,38 @@ fn killers(calls: &[Call]) -> Option<Killers> {
 }
 
 /// `at` is shared with the children. No more than [`MOST`] of them are killed, and one ends.
-fn find_killers(calls: &[Call], at: *mut usize) -> Option<Killers> {
-    let prctl = calls.iter().position(|(_, nr)| *nr == k::__NR_prctl);
-    let mut trial = Trial { calls, from: 0, prctl, at };
-    let mut names = Vec::new();
-    let (mut others, mut only_lines) = (false, true);
+fn find_killers(calls: &[Call], at: *mut usize) -> Option<(Vec<Call>, bool)> {
+    let mut trial = Trial { calls, from: 0, killers: Vec::new(), at };
     while let Some(killed) = trial.next_killer()? {
-        let (name, _) = calls.get(killed)?;
-        if trial.prctl == Some(killed) {
-            // It may have been the first call of all.
-            trial.prctl = None;
-        } else if killed >= trial.from {
-            trial.from = killed + 1;
-        } else {
+        let call = *calls.get(killed)?;
+        if trial.kills(call.1) {
             return None;
         }
-        names.push(*name);
-        only_lines &= killed >= FORKS_AND_HUGE_PAGES.len();
-        if names.len() == MOST {
-            others = trial.from < calls.len();
-            break;
+        trial.killers.push(call);
+        trial.from = trial.from.max(killed + 1);
+        if trial.killers.len() == MOST {
+            return Some((trial.killers, killed + 1 < calls.len()));
         }
     }
-    Some(Killers { names, others, only_lines })
+    Some((trial.killers, false))
 }
 
 /// What the next child does.
 struct Trial<'a> {
     calls: &'a [Call],
-    /// The first call that it makes.
+    /// The first call that it makes, but for the trial's own.
     from: usize,
-    /// The index of `prctl`, unless a filter kills for it: then the child does without it.
-    prctl: Option<usize>,
+    /// The calls that have killed. The child does without them.
+    killers: Vec<Call>,
     /// In shared memory: the index of the call that the child is making.
     at: *mut usize,
 }
 
 impl Trial<'_> {
+    fn kills(&self, nr: u32) -> bool {
+        has(&self.killers, nr)
+    }
+
     /// Runs a child. Returns the index of the call that killed it, any number if the child is
     /// killed for no call of the list, and nothing if it made all calls. `None`: it ended in
     /// another way, or there is none.
@@ -201,34 +311,73 @@ impl Trial<'_> {
     unsafe fn make_all(&self) -> ! {
         // SAFETY: the caller's contract.
         let say = |index: usize| unsafe { self.at.write_volatile(index) };
-        if let Some(prctl) = self.prctl {
-            // Before the call, which may be the one that kills.
-            say(prctl);
-            // SAFETY: a killed child must leave no core file. `prctl` with these arguments touches
-            // nothing else.
-            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-        }
-        for (index, &(_, nr)) in self.calls.iter().enumerate().skip(self.from) {
-            if nr == k::__NR_prctl && self.prctl.is_none() {
+        for (index, &(_, nr)) in self.calls.iter().enumerate() {
+            let was_made = index < self.from && !has(PROTECTION, nr);
+            if was_made || self.kills(nr) {
                 continue;
             }
-            // -1 is no address, no descriptor, no process and no valid set of flags. As a process,
-            // kill(2) would go through all processes.
-            let process = if nr == k::__NR_kill { i64::from(i32::MAX) } else { -1 };
+            // Before the call, which may be the one that kills.
             say(index);
-            // SAFETY: with these arguments no call does anything but to this child.
-            unsafe { libc::syscall(nr.into(), process, -1i64, -1i64, -1i64, -1i64, -1i64) };
+            match nr {
+                k::__NR_prlimit64 => limit_core_files(),
+                // SAFETY: touches nothing but the child.
+                k::__NR_prctl => _ = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) },
+                k::__NR_rt_sigreturn => self.return_from_a_handler(),
+                // Not `exit_group`, which every program makes.
+                k::__NR_exit => {
+                    // SAFETY: ends the child, which has one thread.
+                    unsafe { libc::syscall(libc::SYS_exit, 0) };
+                    // A thread that is refused its end would go on.
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(1) }
+                }
+                nr => {
+                    // -1 is no address, no descriptor, no process and no valid set of flags. As a
+                    // process, kill(2) would go through all processes.
+                    let process = if nr == k::__NR_kill { i64::from(i32::MAX) } else { -1 };
+                    // SAFETY: with these arguments no call does anything but to this child.
+                    unsafe { libc::syscall(nr.into(), process, -1i64, -1i64, -1i64, -1i64, -1i64) };
+                }
+            }
         }
         // A filter that kills for the end kills for no call of the list.
         say(usize::MAX);
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) }
     }
+
+    /// In a child: runs a handler, by calls that were tried before.
+    fn return_from_a_handler(&self) {
+        const NEEDED: [u32; 4] = [k::__NR_rt_sigaction, k::__NR_rt_sigprocmask, k::__NR_getpid, k::__NR_kill];
+        // Ignored, if a filter refuses the handler.
+        const SIGNAL: i32 = libc::SIGURG;
+        extern "C" fn handler(_: libc::c_int) {}
+        if NEEDED.into_iter().any(|nr| self.kills(nr)) {
+            return;
+        }
+        let action = handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // SAFETY: the child's own handler, which does nothing.
+        unsafe { libc::signal(SIGNAL, action) };
+        let _ = set_mask(SigSet::ALL.without(SIGNAL));
+        let _ = kill_process(getpid(), Signal::URG);
+    }
+}
+
+/// In a child: has it leave no core file. A limit of 1 also keeps one from a program that
+/// core_pattern names (the kernel's fs/coredump.c); a process may not exceed its hard limit.
+fn limit_core_files() {
+    let maximum = getrlimit(Resource::Core).maximum;
+    let current = Some(maximum.map_or(1, |most| most.min(1)));
+    let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn look(lines: bool) -> Tried {
+        Tried::look(Purposes { library: true, lines, report: false })
+    }
 
     /// In a child of its own, under a filter that kills for some calls.
     fn under_a_filter(killing: &[u32], ends: impl Fn() -> bool) -> bool {
@@ -264,7 +413,7 @@ mod tests {
     #[test]
     fn a_filter_that_allows_all_is_trusted() {
         assert!(under_a_filter(&[], || {
-            let seen = Tried::look(true);
+            let seen = look(true);
             matches!(seen.known, Filters::Counted(1..)) && seen.allow_lines()
         }));
     }
@@ -272,12 +421,12 @@ mod tests {
     #[test]
     fn a_filter_that_kills_for_calls_of_forks_is_not_trusted_and_they_are_named() {
         assert!(under_a_filter(&[k::__NR_mincore, k::__NR_process_vm_readv], || {
-            let seen = Tried::look(true);
+            let seen = look(true);
             let kill_for = &seen.kill_for;
             seen.known == Filters::MayKill
                 && kill_for.names == ["mincore", "process_vm_readv"]
                 && !kill_for.others
-                && !kill_for.only_lines
+                && !seen.only_lines
         }));
     }
 
@@ -285,13 +434,13 @@ mod tests {
     fn a_filter_that_kills_for_calls_of_lines_is_trusted_with_forks() {
         let killing = [k::__NR_setfsuid, k::__NR_setfsgid];
         assert!(under_a_filter(&killing, || {
-            let seen = Tried::look(true);
+            let seen = look(true);
             matches!(seen.known, Filters::Counted(1..))
                 && !seen.allow_lines()
-                && seen.kill_for.only_lines
+                && seen.only_lines
                 && seen.kill_for.names == ["setfsgid", "setfsuid"]
         }));
-        assert!(under_a_filter(&killing, || Tried::look(false).allow_lines()));
+        assert!(under_a_filter(&killing, || look(false).allow_lines()));
     }
 
     /// Regression: the child called `prctl` before it said so. The trial named the first call of
@@ -299,7 +448,60 @@ mod tests {
     #[test]
     fn a_filter_that_kills_for_prctl_is_found_out_once() {
         assert!(under_a_filter(&[k::__NR_prctl, k::__NR_mincore, k::__NR_clock_gettime], || {
-            Tried::look(true).kill_for.names == ["prctl", "clock_gettime", "mincore"]
+            look(true).kill_for.names == ["prctl", "clock_gettime", "mincore"]
+        }));
+    }
+
+    /// Regression: neither was tried. A program with a thread, and any other, was killed at a fork.
+    #[test]
+    fn a_filter_that_kills_for_the_end_of_a_thread_or_of_a_handler_is_found_out() {
+        assert!(under_a_filter(&[k::__NR_exit, k::__NR_rt_sigreturn], || {
+            let seen = look(false);
+            seen.known == Filters::MayKill && seen.kill_for.names == ["rt_sigreturn", "exit"]
+        }));
+    }
+
+    /// Regression: a child that was killed for `prctl`, by which it was to leave no core file, left
+    /// one.
+    #[test]
+    fn a_trial_leaves_no_core_file() {
+        let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+        let folder = std::env::temp_dir().join(format!("forkless-cores-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let leaves_none = under_a_filter(&[k::__NR_prctl, k::__NR_mincore], || {
+            let maximum = getrlimit(Resource::Core).maximum;
+            setrlimit(Resource::Core, Rlimit { current: maximum, maximum }).unwrap();
+            std::env::set_current_dir(&folder).unwrap();
+            look(true).kill_for.names == ["prctl", "mincore"]
+        });
+        let left = std::fs::read_dir(&folder).unwrap().count();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(leaves_none);
+        if pattern.starts_with(['|', '/']) {
+            println!("skipped: core files are made elsewhere ({})", pattern.trim());
+            return;
+        }
+        assert_eq!(left, 0, "core files");
+    }
+
+    /// What only a report needs changes nothing for the program, and the other way round.
+    #[test]
+    fn a_report_is_refused_for_its_own_calls_alone() {
+        let all = Purposes { library: true, lines: true, report: true };
+        assert!(under_a_filter(&[k::__NR_setsid], || {
+            let seen = Tried::look(all);
+            matches!(seen.known, Filters::Counted(1..))
+                && seen.allow_lines()
+                && seen.kill_report_for.names == ["setsid"]
+        }));
+        assert!(under_a_filter(&[k::__NR_mincore], || {
+            let seen = Tried::look(all);
+            seen.known == Filters::MayKill && seen.kill_report_for.are_none()
+        }));
+        // With the library switched off.
+        assert!(under_a_filter(&[k::__NR_mincore, k::__NR_setsid], || {
+            let seen = Tried::look(Purposes { library: false, ..all });
+            seen.kill_for.are_none() && seen.kill_report_for.names == ["setsid"]
         }));
     }
 
@@ -309,8 +511,8 @@ mod tests {
             library_calls().filter(|(name, _)| name.contains("get")).map(|(_, nr)| nr).collect();
         assert!(killing.len() > MOST);
         assert!(under_a_filter(&killing, || {
-            let kill_for = Tried::look(true).kill_for;
-            kill_for.names.len() == MOST && kill_for.others && !kill_for.only_lines
+            let seen = look(true);
+            seen.kill_for.names.len() == MOST && seen.kill_for.others && !seen.only_lines
         }));
     }
 }

@@ -79,7 +79,10 @@ enum Never {}
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = args.command[0].as_os_str();
     let found = Launcher::new(args.command.clone(), args.settings(), EnvironmentEntries::current());
-    let launcher = found.map_err(|error| not_executable(name, error))?;
+    let mut launcher = found.map_err(|error| not_executable(name, error))?;
+    if args.reports() {
+        launcher = launcher.with_report();
+    }
     let prepared = prepare(args, &launcher)?.unwrap_or_else(|| launcher.plain());
     crate::inherited::give_back();
     Err(not_executable(name, prepared.exec()))
@@ -100,6 +103,9 @@ fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<PreparedPr
             return Ok(None);
         }
     };
+    if args.reports() {
+        examined.can_report()?;
+    }
     // Opened here: a report that cannot be written is refused before the program starts. After the
     // record: where there is none, no empty report is left.
     let report = match args.reports().then(RecordFile::create).transpose() {
