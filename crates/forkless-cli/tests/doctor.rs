@@ -2,6 +2,7 @@
 //! above it refuses.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use library::LIBRARY;
@@ -172,4 +173,40 @@ fn with_little_room_a_tier_that_needs_more_is_missing() {
         assert_eq!(tier["state"], "missing");
         assert!(tier["detail"].as_str().unwrap().contains("ulimit -v"), "{tier}");
     }
+}
+
+/// Regression: it promised `run` under a filter for which `run` leaves all alone.
+#[test]
+fn a_filter_that_kills_for_a_call_of_run_is_tried_as_run_tries_it() {
+    let filter = Path::new(env!("CARGO_TARGET_TMPDIR")).join("refuses_a_call_above_doctor");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/run/refuses_a_call.c");
+    let compiled = Command::new("cc").arg("-o").arg(&filter).arg(source).status();
+    assert!(compiled.expect("a C compiler (apt-get install gcc)").success());
+    let under = |how: &str, call: &str, arguments: &[&str]| {
+        let number = forkless_run::library_calls().find(|(name, _)| *name == call).unwrap().1;
+        let doctor = command(arguments);
+        let mut outer = Command::new(&filter);
+        outer.args([how, &number.to_string()]).arg(doctor.get_program()).args(doctor.get_args());
+        let output = outer.env("FORKLESS_LIBRARY", &*LIBRARY).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    const PERMISSION: &str = "permission for calls";
+    for (call, answer, without) in [
+        ("mincore", "no", "forks, lines and memory are left alone"),
+        ("setfsuid", "partly", "every line goes to the shell"),
+    ] {
+        let report: serde_json::Value = serde_json::from_str(&under("kill", call, &["--json"])).unwrap();
+        let run = report["sections"].as_array().unwrap().iter().find(|one| one["name"] == "run").unwrap();
+        assert_eq!(run["verdict"]["answer"], answer, "{run}");
+        let permission = entry(&report, "run", PERMISSION);
+        assert_eq!((&permission["state"], &permission["without"]), (&"missing".into(), &without.into()));
+        let said = permission["detail"].as_str().unwrap();
+        assert!(said.starts_with(&format!("a seccomp filter kills for {call}: ")), "{said}");
+        assert_eq!(entry(&report, "run", "/bin/sh")["state"], "missing");
+        assert!(under("kill", call, &[]).lines().all(|line| line.chars().count() <= 80));
+    }
+    let report: serde_json::Value = serde_json::from_str(&under("error", "mincore", &["--json"])).unwrap();
+    assert_eq!(entry(&report, "run", PERMISSION)["state"], "works");
+    assert_eq!(entry(&report, "run", "/bin/sh")["state"], entry(&doctor(), "run", "/bin/sh")["state"]);
 }

@@ -13,8 +13,12 @@ const DISPATCH: &str = "syscall user dispatch";
 const OWN_MEMORY: &str = "/proc/self/mem";
 const LIBRARY: &str = "preloaded library";
 const SHELL: &str = "/bin/sh";
+const FILTERS: &str = "permission for calls";
 
 pub(super) fn entries() -> Vec<Entry> {
+    // First: where a filter kills for one of its calls, the shell is not asked.
+    let filters = forkless_run::filter_warning();
+    let asked = if filters.is_some() { None } else { AskedShell::start() };
     vec![
         Entry::new(
             DISPATCH,
@@ -48,12 +52,14 @@ pub(super) fn entries() -> Vec<Entry> {
             "everything run does",
             "programs run plainly",
         ),
+        under_filters(filters.as_ref()),
         Entry::new(
             SHELL,
-            AskedShell::start()
-                .and_then(AskedShell::hear)
-                .map(|known| known.traits.kind().to_string())
-                .ok_or_else(|| "not a shell whose ways are known".to_owned()),
+            match asked.and_then(AskedShell::hear) {
+                Some(known) => Ok(known.traits.kind().to_string()),
+                None if filters.is_some() => Err("not asked, for a filter that kills".to_owned()),
+                None => Err("not a shell whose ways are known".to_owned()),
+            },
             "running lines of system(), popen() and sh -c without it",
             "every line goes to the shell",
         ),
@@ -87,6 +93,9 @@ pub(super) fn verdict(entries: &[Entry]) -> Verdict {
     if !works(entries, LIBRARY) {
         return Answer::No.because("the preloaded library is not there: programs run plainly");
     }
+    if let Some(filters) = alone(entries) {
+        return Answer::No.because(filters.detail.as_str());
+    }
     if !forkless_run::SPECULATES {
         return Answer::Partly.because("forks are left as they are on this architecture");
     }
@@ -101,6 +110,9 @@ pub(super) fn verdict(entries: &[Entry]) -> Verdict {
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {
+    if let Some(filters) = alone(entries) {
+        return filters.detail.clone();
+    }
     if !forkless_run::SPECULATES {
         return Warning::NeverSpeculates.to_string();
     }
@@ -109,6 +121,24 @@ pub(super) fn path(entries: &[Entry]) -> String {
     } else {
         "forks are left as they are: the kernel lacks syscall user dispatch (Linux 5.11)".to_owned()
     }
+}
+
+/// What replaces all that `run` does.
+const ALONE: &str = "forks, lines and memory are left alone";
+
+/// What the filters over this process do, which are those over a program that it would start.
+fn under_filters(warning: Option<&Warning>) -> Entry {
+    let without = match warning {
+        Some(Warning::FilterKills { only_lines: true, .. }) => "every line goes to the shell",
+        _ => ALONE,
+    };
+    let outcome = warning.map_or_else(|| Ok("none kills".to_owned()), |warning| Err(warning.to_string()));
+    Entry::new(FILTERS, outcome, "everything run does", without)
+}
+
+/// The facility whose lack leaves programs as they are, if it lacks.
+fn alone(entries: &[Entry]) -> Option<&Entry> {
+    entries.iter().find(|one| one.name == FILTERS && one.state == State::Missing && one.without == ALONE)
 }
 
 /// The lists that name the library. It is missing if the loader will not find it.
