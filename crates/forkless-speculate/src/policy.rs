@@ -544,8 +544,10 @@ fn mmap(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     if addr != 0 && child.lacks(addr, len) {
         return Ruling::Abort(Cause::Layout);
     }
-    // A mapping, and tables with eight bytes for each page that is read.
-    new_memory(child, if rights as u32 & k::PROT_WRITE == 0 { PAGE + len / 512 } else { len })
+    // A mapping, and tables with eight bytes for each page that is read. To read a hole of a file
+    // in memory makes a page of the file's (mm/shmem.c, shmem_fault).
+    let takes_pages = flags & k::MAP_ANONYMOUS == 0 || rights as u32 & k::PROT_WRITE != 0;
+    new_memory(child, if takes_pages { len } else { PAGE + len / 512 })
 }
 
 /// Memory that is absent does not count as data: a plain child would meet RLIMIT_DATA sooner. At
@@ -783,6 +785,8 @@ mod tests {
         assert_eq!(ruling(k::__NR_mmap, &[0, ROOM + 1, 3, private | anonymous, usize::MAX, 0]), too_much);
         assert_eq!(ruling(k::__NR_mprotect, &[0x200_0000, ROOM + 1, 3]), too_much);
         assert!(is_made(ruling(k::__NR_mmap, &[0, ROOM + 1, 0, private | anonymous, usize::MAX, 0])));
+        assert_eq!(ruling(k::__NR_mmap, &[0, ROOM + 1, 1, private, USABLE, 0]), too_much);
+        assert_eq!(ruling(k::__NR_mmap, &[0, ROOM + 1, 0, private, USABLE, 0]), too_much);
         assert_eq!(ruling(k::__NR_write, &[USABLE, 0x1000, ROOM + 1]), too_much);
         assert_eq!(ruling(k::__NR_dup2, &[0, ROOM]), too_much);
         assert_eq!(ruling(k::__NR_fcntl, &[0, k::F_DUPFD as usize, ROOM]), too_much);
