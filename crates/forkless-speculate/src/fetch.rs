@@ -127,9 +127,14 @@ const UNLIMITED: u64 = 48;
 /// The same for new pages: more than the heap grows by at once (glibc: 33).
 const UNLIMITED_NEW: u64 = 64;
 
+/// Bytes that a child takes before a limit of memory is looked for.
+pub const UNASKED: u64 = (UNLIMITED + UNLIMITED_NEW) * 4096;
+
 /// The pages that a child takes.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken {
+    /// The kernel copies them when the child writes them, and does not ask.
+    pub left: u64,
     /// Copied from its parent, which a plain child would not take.
     pub fetched: u64,
     /// Mapped by itself, touched or not.
@@ -140,14 +145,15 @@ pub struct Taken {
 ///
 /// Copying a page costs about sixteen times as much as the kernel's work for its table entry. Past
 /// a sixteenth of the `absent` bytes the plain fork is cheaper. The child asks before it takes the
-/// pages: near a limit of memory a megabyte may be too much. `room`, given all pages, says how many
-/// bytes are left (`crate::limit`). Half of them are for the plain fork, which may have to follow.
+/// pages: near a limit of memory a megabyte may be too much. `room`, given the pages that the child
+/// asks for, says how many bytes are left (`crate::limit`). Half of them are for the plain fork,
+/// which may have to follow.
 pub fn is_within_budget(taken: Taken, absent: impl FnOnce() -> usize, room: impl FnOnce(u64) -> u64) -> bool {
     const FREE: u64 = 1024;
-    let Taken { fetched, new } = taken;
+    let Taken { left, fetched, new } = taken;
     let all = fetched + new;
     (fetched <= UNLIMITED && new <= UNLIMITED_NEW)
-        || (fetched <= FREE + absent() as u64 / 4096 / 16 && all <= room(all) / 4096 / 2 + 1)
+        || (fetched <= FREE + absent() as u64 / 4096 / 16 && left + all <= room(all) / 4096 / 2 + 1)
 }
 
 /// What a child knows of the memory left below a limit. All zeros at first.
@@ -169,16 +175,21 @@ impl Room {
     /// The bytes that were left when a child first asked, of which it may take half. 0: the other
     /// half is no longer there. Other processes below the limit may speculate, too, and what each
     /// may take adds up. So the child asks again, each 64th part of the way.
-    pub fn known(&self, pages: u64, ask: impl FnOnce() -> u64) -> u64 {
+    ///
+    /// Where it can't ask (`None`), it knows what was left `at_fork`, and stays within the first
+    /// such part.
+    pub fn known(&self, pages: u64, at_fork: u64, ask: impl FnOnce() -> Option<u64>) -> u64 {
         const FEWEST: u64 = 32;
+        let part = |room: u64| room / 4096 / 64;
         let first = self.first.load(Relaxed);
         if first != 0 && pages < self.next.load(Relaxed) {
             return first;
         }
-        let now = ask().max(1);
+        let Some(now) = ask() else { return if pages <= part(at_fork) { at_fork } else { 0 } };
+        let now = now.max(1);
         let first = if first == 0 { now } else { first };
         self.first.store(first, Relaxed);
-        self.next.store(pages.saturating_add(FEWEST.max(first / 4096 / 64)), Relaxed);
+        self.next.store(pages.saturating_add(FEWEST.max(part(first))), Relaxed);
         if now < first / 2 { 0 } else { first }
     }
 }
@@ -252,8 +263,10 @@ mod tests {
     #[test]
     fn the_budget_is_a_sixteenth_and_half_of_what_is_left() {
         let few = || panic!("not asked for so few");
-        assert!(is_within_budget(Taken { fetched: 48, new: 64 }, few, |_| panic!("not asked for so few")));
-        let fetched = |fetched| Taken { fetched, new: 0 };
+        assert!(is_within_budget(Taken { left: 1 << 40, fetched: 48, new: 64 }, few, |_| panic!(
+            "not asked for so few"
+        )));
+        let fetched = |fetched| Taken { left: 0, fetched, new: 0 };
         let unlimited = |_| u64::MAX;
         assert!(is_within_budget(fetched(1024), || 0, unlimited));
         assert!(!is_within_budget(fetched(1025), || 0, unlimited));
@@ -266,10 +279,12 @@ mod tests {
     #[test]
     fn new_memory_counts_near_a_limit_only() {
         let room = |pages: u64| move |_| 4096 * 2 * (pages - 1);
-        assert!(is_within_budget(Taken { fetched: 0, new: 1 << 30 }, || 0, |_| u64::MAX));
-        assert!(is_within_budget(Taken { fetched: 900, new: 100 }, || 0, room(1000)));
-        assert!(!is_within_budget(Taken { fetched: 900, new: 101 }, || 0, room(1000)));
-        assert!(!is_within_budget(Taken { fetched: 0, new: 1001 }, || 0, room(1000)));
+        assert!(is_within_budget(Taken { left: 0, fetched: 0, new: 1 << 30 }, || 0, |_| u64::MAX));
+        assert!(is_within_budget(Taken { left: 0, fetched: 900, new: 100 }, || 0, room(1000)));
+        assert!(!is_within_budget(Taken { left: 0, fetched: 900, new: 101 }, || 0, room(1000)));
+        assert!(!is_within_budget(Taken { left: 0, fetched: 0, new: 1001 }, || 0, room(1000)));
+        assert!(!is_within_budget(Taken { left: 1, fetched: 900, new: 100 }, || 0, room(1000)));
+        assert!(is_within_budget(Taken { left: 1, fetched: 900, new: 99 }, || 0, room(1000)));
     }
 
     /// Children of several processes fetch in turns, a cluster each, until each is told to stop.
@@ -285,8 +300,8 @@ mod tests {
                 for i in (0..children).filter(|i| !stopped[*i]).collect::<Vec<_>>() {
                     let left = limit - taken(&pages);
                     let more = pages[i] + CHUNK;
-                    let room = |pages| rooms[i].known(pages, || left);
-                    let taken = Taken { fetched: more, new: 0 };
+                    let room = |pages| rooms[i].known(pages, limit, || Some(left));
+                    let taken = Taken { left: 0, fetched: more, new: 0 };
                     stopped[i] = !is_within_budget(taken, || usize::MAX, room);
                     if !stopped[i] {
                         pages[i] = more;
@@ -301,8 +316,20 @@ mod tests {
     #[test]
     fn without_a_limit_it_is_asked_for_once() {
         let room = Room::new();
-        assert_eq!(room.known(49, || u64::MAX), u64::MAX);
-        assert_eq!(room.known(1 << 40, || panic!("asked again")), u64::MAX);
+        assert_eq!(room.known(49, u64::MAX, || Some(u64::MAX)), u64::MAX);
+        assert_eq!(room.known(1 << 40, u64::MAX, || panic!("asked again")), u64::MAX);
+    }
+
+    #[test]
+    fn who_cannot_ask_stays_within_a_part_of_what_was_left_at_the_fork() {
+        let (room, at_fork) = (Room::new(), 64 << 20);
+        assert_eq!(room.known(256, at_fork, || None), at_fork);
+        assert_eq!(room.known(257, at_fork, || None), 0);
+        assert_eq!(room.known(1 << 40, u64::MAX, || None), u64::MAX);
+        // It could ask before.
+        assert_eq!(room.known(49, at_fork, || Some(at_fork)), at_fork);
+        assert_eq!(room.known(304, at_fork, || panic!("asked again")), at_fork);
+        assert_eq!(room.known(305, at_fork, || None), 0);
     }
 
     proptest! {

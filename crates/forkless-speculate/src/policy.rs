@@ -399,6 +399,30 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     }
 }
 
+/// Whether a call changes what files the child may open: its root, its ids or its limits.
+#[must_use]
+pub const fn changes_view(nr: u32, a: &Args) -> bool {
+    if nr == k::__NR_prlimit64 {
+        // Without a new limit it is a question.
+        return a[2] != 0;
+    }
+    matches!(
+        nr,
+        k::__NR_chroot
+            | k::__NR_setuid
+            | k::__NR_setgid
+            | k::__NR_setreuid
+            | k::__NR_setregid
+            | k::__NR_setresuid
+            | k::__NR_setresgid
+            | k::__NR_setfsuid
+            | k::__NR_setfsgid
+            | k::__NR_setgroups
+            | k::__NR_capset
+            | k::__NR_setrlimit
+    )
+}
+
 const fn make() -> Call {
     Call { needs: [Need::Nothing; 3], then: Then::Nothing }
 }
@@ -729,6 +753,17 @@ mod tests {
         assert!(is_made(ruling(k::__NR_kill, &[1, 0])));
         assert!(!is_made(ruling(k::__NR_kill, &[77, 1])));
         assert!(!is_made(ruling(k::__NR_tgkill, &[77, 77, 6])));
+    }
+
+    #[test]
+    fn a_child_that_changes_its_root_ids_or_limits_sees_other_files() {
+        for nr in [k::__NR_chroot, k::__NR_setuid, k::__NR_setgroups, k::__NR_capset, k::__NR_setrlimit] {
+            assert!(changes_view(nr, &[0; 6]), "call {nr}");
+        }
+        for nr in [k::__NR_chdir, k::__NR_getrlimit, k::__NR_getuid, k::__NR_prlimit64] {
+            assert!(!changes_view(nr, &[0; 6]), "call {nr}");
+        }
+        assert!(changes_view(k::__NR_prlimit64, &[0, 7, 0x1000, 0, 0, 0]));
     }
 
     #[test]

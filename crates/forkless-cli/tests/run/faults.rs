@@ -18,6 +18,8 @@ use crate::support::{
 
 static INJECT: LazyLock<PathBuf> = LazyLock::new(|| compile("inject.c", &[]));
 static UNDER_FAULTS: LazyLock<PathBuf> = LazyLock::new(|| compile("under_faults.c", &["-lpthread"]));
+static MEMORY_LIMIT: LazyLock<PathBuf> =
+    LazyLock::new(|| compile("memory_limit_by_kernel.c", &["-lpthread"]));
 
 const ERRORS: [Errno; 5] = [Errno::PERM, Errno::NOMEM, Errno::INTR, Errno::AGAIN, Errno::NOSYS];
 
@@ -381,17 +383,16 @@ fn memory_limit_of_new_memory_kills_whom_it_kills_without_forkless() {
     }
 }
 
-/// The kernel takes memory for a child by itself. In a speculative child that once killed the
-/// parent each time.
-#[test]
-fn memory_limit_of_memory_that_the_kernel_takes_kills_whom_it_kills_without_forkless() {
-    let name = format!("forkless-test-kernel-{}", std::process::id());
+/// Whom the kernel kills where so many KiB are left below the limit, and the child goes each `way`.
+/// Without the library it is the child.
+fn kills_the_child(test: &str, ways: &[(&str, usize)]) {
+    let name = format!("forkless-test-{test}-{}", std::process::id());
     let Some(cgroup) = Cgroup::make(&name) else { return };
-    let program = compile("memory_limit_by_kernel.c", &[]);
-    let record = temporary(&format!("report.limit-kernel.{}", std::process::id()));
-    for (way, left) in [("s", 4000), ("a", 4000), ("p", 8000)] {
+    let record = temporary(&format!("report.limit-{test}.{}", std::process::id()));
+    for (way, left) in ways {
         let (usage, limit) = (cgroup.usage(), cgroup.limit());
-        let case = format!("{} {} {} {way} {left}", program.display(), usage.display(), limit.display());
+        let program = MEMORY_LIMIT.display();
+        let case = format!("{program} {} {} {way} {left}", usage.display(), limit.display());
         let without = cgroup.run(&case);
         assert_eq!(without, (Some(0), "status 9\n".into(), String::new()), "{way}");
         let options =
@@ -399,8 +400,43 @@ fn memory_limit_of_memory_that_the_kernel_takes_kills_whom_it_kills_without_fork
         let with = cgroup.run(&format!("{FORKLESS} run {options} -- {case}"));
         assert_eq!(without, with, "{way}");
         let report = report_in(&record, &with);
-        let why = if without_dispatch() { &["NoDispatch"; 2][..] } else { &["Budget"] };
+        // All children before the last one execute their program.
+        let forks = if *way == "l" { 6 } else { 2 };
+        let why = if without_dispatch() { vec!["NoDispatch"; forks] } else { vec!["Budget"] };
         assert_eq!(report.reasons(), why, "{way}");
+        assert_eq!(report.count("forks"), forks as u64, "{way}");
+        // Copies on write are past counting in the child. The rest it asks for.
+        let plain = u64::from("lmf".contains(way));
+        if !without_dispatch() {
+            assert_eq!([report.count("plain"), report.count("aborted")], [plain, 1 - plain], "{way}");
+        }
+    }
+}
+
+/// The kernel takes memory for a child by itself. In a speculative child that once killed the
+/// parent each time.
+#[test]
+fn memory_limit_of_memory_that_the_kernel_takes_kills_whom_it_kills_without_forkless() {
+    kills_the_child("kernel", &[("s", 4000), ("a", 4000), ("p", 8000)]);
+}
+
+/// What a speculative child shares with its parent is copied when it is written, past the library:
+/// the memory of earlier children, small mappings, private mappings of files. And to read a file in
+/// memory makes pages of its holes. Each once killed the parent each time.
+#[test]
+fn memory_limit_of_copies_on_write_kills_whom_it_kills_without_forkless() {
+    kills_the_child("copies", &[("l", 7500), ("m", 7500), ("f", 7500), ("h", 7500)]);
+}
+
+/// A child that can't open the files of its limit once had none, and the parent was killed each
+/// time.
+#[test]
+fn memory_limit_that_the_child_cannot_read_kills_whom_it_kills_without_forkless() {
+    kills_the_child("unread", &[("n", 40000), ("e", 40000)]);
+    if rustix::process::geteuid().is_root() {
+        kills_the_child("root", &[("r", 40000)]);
+    } else {
+        println!("skipped: only root may change its root directory");
     }
 }
 

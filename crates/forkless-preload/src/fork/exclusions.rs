@@ -14,7 +14,7 @@ use crate::mappings::{advice, each_writable, have_flag, have_ring};
 use crate::{loader, next, reserve, rt};
 use forkless_speculate::retry::retry;
 
-use super::{OrPlain, decide, shared_pages, site, state};
+use super::{OrPlain, decide, room, shared_pages, site, state};
 
 /// Memory the parent has and the child lacks.
 pub(crate) fn absent() -> &'static Ranges {
@@ -35,6 +35,15 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 /// Where the main thread's stack begins. 0: that is not known.
 pub(crate) fn stack_start() -> usize {
     STACK.load(Relaxed)
+}
+
+/// Bytes that the kernel copies when the child writes them, without asking: private memory that
+/// the child does not lack.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that the child may write without a fetch.
+pub(crate) fn left() -> usize {
+    LEFT.load(Relaxed)
 }
 
 /// A mapping smaller than this costs more to mark, reserve and unmark than to copy.
@@ -61,7 +70,8 @@ pub(crate) struct Listed {
 }
 
 /// Lists the mappings into [`absent`] and [`shared`]. In the forking thread, or in a helper with
-/// the forking thread's thread pointer. `beside_threads`: other threads run meanwhile.
+/// the forking thread's thread pointer. `beside_threads`: other threads run meanwhile. Refuses
+/// where a limit of memory is near.
 pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
     let (absent, shared) = (absent(), shared());
     absent.clear();
@@ -75,6 +85,7 @@ pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
     let mut listed = Listed { absent: 0, mappings: 0 };
     let mut shared_sum = 0;
     let mut is_clear = true;
+    let mut private = 0;
     STACK.store(0, Relaxed);
     // The kernel puts these bytes on the stack (fs/binfmt_elf.c, create_elf_tables).
     let on_stack = loader::auxiliary(AT_RANDOM).unwrap_or(0);
@@ -96,9 +107,11 @@ pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
             shared_sum = sum(shared_sum, &m);
             return shared.push(m.start, m.end, false);
         }
+        private += takes(&m);
         if exclusions::is_candidate(&m) && m.end - m.start >= SMALLEST {
             match is_marked(&m, beside_threads, may_split) {
-                Some(true) => {}
+                // The program's own wish for its children.
+                Some(true) => private -= takes(&m),
                 Some(false) => {
                     listed.absent += exclusions::exclude(&m, pins, absent, SMALLEST, may_split);
                 }
@@ -115,7 +128,15 @@ pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
     if !beside_threads {
         kernel_writes_nothing(shared_sum)?;
     }
-    Ok(listed)
+    let left = private.saturating_sub(listed.absent);
+    LEFT.store(left, Relaxed);
+    if room::suffices(left) { Ok(listed) } else { Err(AbortKind::Budget) }
+}
+
+/// Bytes of a private mapping that are charged to the cgroup of a child that writes it. Pages of
+/// the pool of huge pages are not.
+fn takes(m: &Mapping) -> usize {
+    if m.page_size > 4096 { 0 } else { m.end - m.start }
 }
 
 /// The [`sum`] of shared mappings among which no ring was found.

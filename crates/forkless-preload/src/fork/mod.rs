@@ -9,10 +9,10 @@
 //!    block signals, take a signal stack ([`stacks`]), install [`trap`], turn dispatch on. A
 //!    program without fork handlers is armed before libc's fork is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`. The parent finds its registers in [`frame`].
-//! 4. [`parent`]: list memory ([`exclusions`]) and mark it, open the parent's memory for the child
-//!    ([`memory_source`]), and clone with `CLONE_VFORK`. Beside other threads a [`helper`] lists,
-//!    marks and opens. The kernel wakes the parent when the child has executed a program or ended.
-//!    Then commit, or make the plain fork.
+//! 4. [`parent`]: list memory ([`exclusions`]), look for a limit of memory ([`room`]), mark the
+//!    memory, open it for the child ([`memory_source`]), and clone with `CLONE_VFORK`. Beside other
+//!    threads a [`helper`] lists, looks, marks and opens. The kernel wakes the parent when the
+//!    child has executed a program or ended. Then commit, or make the plain fork.
 //! 5. [`child`]: judge every system call until exec or abort. The child tells its parent the rest
 //!    in [`shared_pages`].
 //!
@@ -50,6 +50,7 @@ mod helper;
 mod memory_source;
 mod parent;
 mod program_memory;
+mod room;
 mod shared_pages;
 mod site;
 mod slot;

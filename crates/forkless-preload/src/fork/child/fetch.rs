@@ -5,12 +5,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
 use forkless_speculate::fetch::{Fetch, Progress, Room, Taken, is_within_budget};
-use forkless_speculate::limit;
 use forkless_sys::{fd, mm};
 
-use crate::small_file;
-
-use super::super::{exclusions, memory_source, shared_pages, state};
+use super::super::{exclusions, memory_source, room, shared_pages, state};
 use super::abort;
 
 /// Descriptor of the parent's memory; -1: a process serves it.
@@ -57,16 +54,21 @@ pub(crate) fn has_room(bytes: usize) -> bool {
 fn is_within_budget_with(more: u64, more_new: u64) -> bool {
     static ROOM: Room = Room::new();
     let fetched = shared_pages::get().pages.load(Relaxed) + more;
-    let taken = Taken { fetched, new: NEW.load(Relaxed) + more_new };
+    let left = exclusions::left() as u64 / 4096;
+    let taken = Taken { left, fetched, new: NEW.load(Relaxed) + more_new };
     let absent = || exclusions::absent().iter().map(|(start, end)| end - start).sum();
-    is_within_budget(taken, absent, |pages| ROOM.known(pages, room))
+    let ask = || if VIEW_CHANGED.load(Relaxed) { None } else { room::ask(u64::MAX) };
+    is_within_budget(taken, absent, |pages| ROOM.known(pages, room::at_fork(), ask))
 }
 
-/// Out of line, for its text would be part of every fetch's frame.
-#[cold]
-#[inline(never)]
-fn room() -> u64 {
-    limit::room(|path, text| small_file::read(path.into(), text))
+/// The child has changed its root, its ids or its limits.
+static VIEW_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// The child is about to change its root, its ids or its limits. From here on no file is opened to
+/// find how much memory is left: the limits of the parent's cgroups may not be found there, and the
+/// files of a new root may be another user's.
+pub(crate) fn note_view() {
+    VIEW_CHANGED.store(true, Relaxed);
 }
 
 /// Beside fetched pages there is one that the parent lacks, or may not read: a guard of its own

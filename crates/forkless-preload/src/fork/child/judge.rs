@@ -112,6 +112,9 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
     if call.then == Then::Credentials {
         abort_if_opened(nr);
     }
+    if policy::changes_view(nr, args) {
+        fetch::note_view();
+    }
     let answer = pass(nr, args);
     if answer == -(Errno::EFAULT.raw() as isize) {
         stack::abort_if_in_reach();
