@@ -109,6 +109,23 @@ fn handlers_have_their_own_stack() {
     compare_under_signals("handlers_have_their_own_stack");
 }
 
+/// Regression: where the child had not yet used so much of the stack, the kernel found no room for
+/// the signal's frame. It ended the child by SIGSEGV, and the child left a core file.
+#[test]
+fn signals_at_the_end_of_the_stack() {
+    finds_room_for_frames("signals_at_the_end_of_the_stack");
+}
+
+#[test]
+fn signals_on_an_untouched_stack() {
+    finds_room_for_frames("signals_on_an_untouched_stack");
+}
+
+fn finds_room_for_frames(case: &str) {
+    let reasons = compare_under_signals(case).reasons();
+    assert!(!reasons.contains(&"Died".to_owned()), "{case}: {reasons:?}");
+}
+
 /// Regression: the program's alternate stack was lost, and all later forks were plain.
 #[test]
 fn jumps_out_of_forks() {

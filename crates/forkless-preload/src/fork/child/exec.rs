@@ -46,6 +46,7 @@ fn commit(nr: u32, args: &Args, length: usize) -> isize {
         abort(AbortKind::Setup);
     }
     status_flags::apply();
+    signals::make_room();
     outcome.set_executing(true);
     // Last, for from here on signals act. One whose default action ends the child is an abort like
     // any other. A handler of the program's may not return: its first system call is an abort. So

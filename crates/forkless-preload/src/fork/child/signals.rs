@@ -15,8 +15,7 @@ use crate::signals::{BLOCKED, OF_TIMERS, SIGSYS, SYNCHRONOUS};
 use super::super::arm;
 use super::super::slot::ThreadSlot;
 use super::super::{program_memory, shared_pages, state};
-use super::need;
-use super::{FAULTS, abort, fault_action};
+use super::{FAULTS, abort, fault_action, fetch, need, stack};
 
 static MASK: AtomicU64 = AtomicU64::new(0);
 static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
@@ -268,6 +267,21 @@ fn exchange_stack(new: &AltStack) -> AltStack {
     match unsafe { signal::set_altstack(new) } {
         Ok(old) => old,
         Err(_) => abort(AbortKind::Setup),
+    }
+}
+
+/// Before [`apply`]: the kernel pushes a signal's frame without asking, and ends a process whose
+/// stack has no room. A frame has 1 to 12 KiB (`AT_MINSIGSTKSZ`). The rest is for the handler.
+pub(crate) fn make_room() {
+    const FRAMES: usize = 32 << 10;
+    let here = 0u8;
+    stack::need((&raw const here).addr().saturating_sub(FRAMES));
+    let theirs = alternate();
+    let room = theirs.size.min(FRAMES);
+    if room != 0 {
+        let top = theirs.start.saturating_add(theirs.size);
+        fetch::fetch(top - 1);
+        fetch::fetch(top - room);
     }
 }
 
