@@ -17,6 +17,9 @@ cases! {
     a_mapping_ends_below_the_gap: 40, [];
     is_given_a_buffer_far_below_the_stack: 0, ["Fault", "Fault"];
     is_given_a_buffer_in_a_mapping_below_the_stack: 2, [];
+    // Regression: these calls answered EFAULT, or less than they were asked for.
+    calls_that_end_below_the_stack: 0, ["Fault", "Fault", "Fault", "Fault", "Fault"];
+    reads_less_than_it_asks_for: 1, [];
     looks_below_the_stack: 0, ["Layout"];
     arguments_in_absent_memory: 1, [];
     shared_memory_written: 0, ["SharedWrite"];

@@ -13,7 +13,7 @@ use crate::kernel::{self, Args};
 use crate::proc;
 
 use super::super::program_memory;
-use super::{abort, fds, need};
+use super::{abort, fds, need, stack};
 
 /// `open`, with the arguments of `openat`.
 pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize {
@@ -184,8 +184,7 @@ pub(crate) fn getdents64(args: &Args) -> isize {
     let [dir, buffer, size, ..] = *args;
     need::bytes(buffer, size);
     loop {
-        // SAFETY: the program's own call, its buffer is present.
-        let answer = unsafe { kernel::pass(k::__NR_getdents64, args) };
+        let answer = stack::pass(k::__NR_getdents64, args);
         if answer <= 0 || !lists_descriptors(dir) {
             return answer;
         }

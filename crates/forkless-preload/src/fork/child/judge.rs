@@ -86,6 +86,7 @@ fn pass(nr: u32, args: &Args) -> isize {
 }
 
 fn make(nr: u32, args: &Args, call: &Call) -> isize {
+    let mut length = 0;
     let arg = |position: u8| args[usize::from(position)];
     for need in call.needs {
         match need {
@@ -98,7 +99,7 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
             Need::Path => need::path(args[0]),
             Need::PathAt => need::path_at(args[0], args[1]),
             Need::Vectors => {
-                let length = need::iovec(args[1], args[2]);
+                length = need::iovec(args[1], args[2]);
                 if nr == k::__NR_writev && !fetch::may_take(length) {
                     abort(AbortKind::Budget);
                 }
@@ -115,9 +116,10 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
     if policy::changes_view(nr, args) {
         fetch::note_view();
     }
-    let answer = pass(nr, args);
-    if answer == -(Errno::EFAULT.raw() as isize) {
-        stack::abort_if_in_reach();
+    let answer = stack::pass(nr, args);
+    // An answer below 0 is larger.
+    if (answer as usize) < length {
+        need::abort_if_cut(args[1], args[2]);
     }
     match call.then {
         Then::Nothing => {}

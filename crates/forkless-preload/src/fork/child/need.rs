@@ -114,3 +114,15 @@ pub(crate) fn iovec(addr: usize, count: usize) -> usize {
     }
     length
 }
+
+/// The kernel has moved less than the whole. It may have ended where the stack would have grown.
+#[cold]
+#[inline(never)]
+pub(crate) fn abort_if_cut(addr: usize, count: usize) {
+    for i in 0..count.min(1024) {
+        let at = addr + 16 * i;
+        if program_memory::word(at + 8) != 0 && stack::would_reach(program_memory::word(at)) {
+            abort(AbortKind::Fault);
+        }
+    }
+}

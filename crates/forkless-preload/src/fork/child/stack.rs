@@ -4,13 +4,15 @@
 //! from that by a page below the stack that can be read: it leaves a gap between a stack and
 //! accessible memory below it (mm/mmap.c, expand_downwards; `stack_guard_gap`, 1 MB). So growth is
 //! a fault of ours first, and counts as new memory.
-#![expect(unsafe_code, reason = "maps a page where nothing is")]
+#![expect(unsafe_code, reason = "a page where nothing is, and the program's own calls")]
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
 use forkless_sys::{Errno, mm, sched};
 use linux_raw_sys::general as k;
+
+use crate::kernel::{self, Args};
 
 use super::super::exclusions;
 use super::{abort, fetch};
@@ -55,17 +57,42 @@ pub(crate) fn need(addr: usize) {
     }
 }
 
+/// Makes a call of the program's. What it points to is present, but for what lies far below the
+/// stack.
+#[inline(never)]
+pub(crate) fn pass(nr: u32, args: &Args) -> isize {
+    // SAFETY: the program's own call, judged private.
+    let answer = unsafe { kernel::pass(nr, args) };
+    if answer == -(Errno::EFAULT.raw() as isize) {
+        abort_if_in_reach();
+    }
+    answer
+}
+
 /// A system call has answered EFAULT. Where the stack may be so large that it would reach what the
 /// call was given, the kernel would have extended it in a plain child.
 #[cold]
 #[inline(never)]
-pub(crate) fn abort_if_in_reach() {
-    let (lowest, far) = (LOWEST.load(Relaxed), FAR_BELOW.load(Relaxed));
-    let most = sched::getrlimit(k::RLIMIT_STACK).map_or(u64::MAX, |limit| limit.soft);
+fn abort_if_in_reach() {
+    let far = FAR_BELOW.load(Relaxed);
     // The stack may have grown past it since.
-    if far != 0 && lowest.saturating_sub(far) as u64 <= most {
+    if far != 0 && LOWEST.load(Relaxed).saturating_sub(far) <= largest() {
         abort(AbortKind::Fault);
     }
+}
+
+/// Whether a plain child's stack may grow for an access to `addr`, as nothing is there.
+pub(crate) fn would_reach(addr: usize) -> bool {
+    let lowest = LOWEST.load(Relaxed);
+    addr < lowest
+        && lowest - addr <= largest()
+        && (is_barrier(addr, 1) || mm::mincore(addr & !4095, &mut [0]).is_err())
+}
+
+/// How large the stack may become.
+#[inline(never)]
+fn largest() -> usize {
+    sched::getrlimit(k::RLIMIT_STACK).map_or(usize::MAX, |limit| limit.soft as usize)
 }
 
 /// Lets the stack grow to `addr`, as far as the child may have new memory. `false`: it is no access

@@ -1,16 +1,15 @@
 //! The program's POSIX timers in a child (`forkless_speculate::timers`). None may be set to expire:
 //! its signal would come before the exec, or wait for it.
-#![expect(unsafe_code, reason = "the program's own calls")]
 
 use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::timers::Numbers;
 use forkless_sys::Errno;
 use linux_raw_sys::general as k;
 
-use crate::kernel::{self, Args};
+use crate::kernel::Args;
 
 use super::super::program_memory;
-use super::{abort, need, time_limit};
+use super::{abort, need, stack, time_limit};
 
 /// Bytes of `struct sigevent` and `struct itimerspec`.
 const SIGEVENT: usize = 64;
@@ -25,8 +24,7 @@ pub(crate) fn create(args: &Args) -> isize {
     let [_, event, number, ..] = *args;
     need::bytes(event, SIGEVENT);
     need::bytes(number, 4);
-    // SAFETY: the program's own call; what it points to is present.
-    let answer = unsafe { kernel::pass(k::__NR_timer_create, args) };
+    let answer = stack::pass(k::__NR_timer_create, args);
     if answer == -(Errno::EAGAIN.raw() as isize) {
         // Ours counts against RLIMIT_SIGPENDING as well.
         abort(AbortReason::new(AbortKind::Call, k::__NR_timer_create));
@@ -62,6 +60,5 @@ fn named(nr: u32, args: &Args) -> isize {
     let [timer, rest @ ..] = *args;
     let Some(timer) = numbers().kernels(timer as i32) else { return -(Errno::EINVAL.raw() as isize) };
     let [a, b, c, d, e] = rest;
-    // SAFETY: the program's own call, on its own timer; what it points to is present.
-    unsafe { kernel::pass(nr, &[timer as usize, a, b, c, d, e]) }
+    stack::pass(nr, &[timer as usize, a, b, c, d, e])
 }
