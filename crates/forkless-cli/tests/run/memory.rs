@@ -20,6 +20,10 @@ cases! {
     // Regression: these calls answered EFAULT, or less than they were asked for.
     calls_that_end_below_the_stack: 0, ["Fault", "Fault", "Fault", "Fault", "Fault"];
     reads_less_than_it_asks_for: 1, [];
+    // Regression: below a stack whose lower part is absent a call answered EFAULT, and memory was
+    // placed there.
+    the_stack_was_deeper: 3, [];
+    forks_on_another_stack: 0, ["Fault", "Layout"];
     looks_below_the_stack: 0, ["Layout"];
     arguments_in_absent_memory: 1, [];
     shared_memory_written: 0, ["SharedWrite"];

@@ -99,6 +99,10 @@ pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
         end = m.end;
         if (m.start..m.end).contains(&on_stack) {
             STACK.store(stretch, Relaxed);
+            if (m.start..m.end).contains(&frame.sp) {
+                // The kernel extends no stack whose lowest page is only reserved in the child.
+                pins.add(stretch, stretch + 4096);
+            }
         }
         if m.flags & maps::SHARED != 0 {
             if is_ours(m.start) {

@@ -6,7 +6,7 @@
 //! a fault of ours first, and counts as new memory.
 #![expect(unsafe_code, reason = "a page where nothing is, and the program's own calls")]
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use forkless_run::AbortKind;
 use forkless_sys::{Errno, mm, sched};
@@ -17,10 +17,12 @@ use crate::kernel::{self, Args};
 use super::super::exclusions;
 use super::{abort, fetch};
 
-/// The stack may begin here, and not lower. 0: it does not grow.
+/// The stack may begin here, and not lower. 0: that is not known.
 static LOWEST: AtomicUsize = AtomicUsize::new(0);
 /// The page that keeps the stack from growing. 0: there is none.
 static BARRIER: AtomicUsize = AtomicUsize::new(0);
+/// Of the stack the child has only what lies higher. Below reserved memory it does not grow.
+static IS_ABSENT: AtomicBool = AtomicBool::new(false);
 
 /// The kernel's gap. Where it was made larger by the kernel's command line, a stack does not grow
 /// at all; where it was made smaller, so much of its growth is not counted.
@@ -32,17 +34,27 @@ const AHEAD: usize = 64 << 10;
 /// After absent memory is reserved.
 pub(crate) fn begin() {
     let start = exclusions::stack_start();
-    // Reserved memory right below what the child has of the stack: the kernel does not extend it.
-    if start > 2 * GAP && exclusions::absent().find(start).is_none() {
+    if start > 2 * GAP {
         LOWEST.store(start, Relaxed);
-        hold(start, start);
+        if exclusions::absent().find(start).is_some() {
+            IS_ABSENT.store(true, Relaxed);
+        } else {
+            hold(start, start);
+        }
     }
 }
 
-/// Whether a range has the page, which a plain child would not have.
+/// Whether a range has the page, which a plain child would not have. Or memory below the stack that
+/// the kernel would refuse to a plain child.
 pub(crate) fn is_barrier(addr: usize, len: usize) -> bool {
-    let page = BARRIER.load(Relaxed);
-    page != 0 && addr < page + 4096 && page < addr.saturating_add(len)
+    let (start, end) = if IS_ABSENT.load(Relaxed) {
+        let lowest = LOWEST.load(Relaxed);
+        (lowest - GAP, lowest)
+    } else {
+        let page = BARRIER.load(Relaxed);
+        (page, page + 4096)
+    };
+    start != 0 && addr < end && start < addr.saturating_add(len)
 }
 
 /// The highest address below the stack, and below its gap, that a system call was given.
@@ -101,7 +113,7 @@ fn largest() -> usize {
 #[inline(never)]
 pub(crate) fn grow(addr: usize) -> bool {
     let lowest = LOWEST.load(Relaxed);
-    if addr >= lowest || lowest - addr > GAP {
+    if addr >= lowest || lowest - addr > GAP || IS_ABSENT.load(Relaxed) {
         return false;
     }
     let next = (addr & !4095) - AHEAD;
