@@ -24,6 +24,8 @@ cases! {
     // placed there.
     the_stack_was_deeper: 3, [];
     forks_on_another_stack: 0, ["Fault", "Layout"];
+    // Regression: a child read zeros there.
+    goes_past_the_end_of_a_small_stack: 2, ["Fault"];
     looks_below_the_stack: 0, ["Layout"];
     arguments_in_absent_memory: 1, [];
     shared_memory_written: 0, ["SharedWrite"];

@@ -29,12 +29,18 @@ pub(crate) fn shared() -> &'static Ranges {
 /// Address of sixteen random bytes (`getauxval(3)`).
 const AT_RANDOM: usize = 25;
 
-/// Where the main thread's stack begins, as far as the listing has found it. 0: not found.
-static STACK: AtomicUsize = AtomicUsize::new(0);
+/// Where the main thread's stack begins, and where its lowest mapping ends. 0: the listing has not
+/// found it.
+static STACK: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
 /// Where the main thread's stack begins. 0: that is not known.
 pub(crate) fn stack_start() -> usize {
-    STACK.load(Relaxed)
+    STACK.0.load(Relaxed)
+}
+
+/// The end of the mapping that begins there: the kernel measures RLIMIT_STACK from it.
+pub(crate) fn stack_end() -> usize {
+    STACK.1.load(Relaxed)
 }
 
 /// Bytes that the kernel copies when the child writes them, without asking: private memory that
@@ -86,22 +92,23 @@ pub(crate) fn list(frame: &ForkFrame, beside_threads: bool) -> OrPlain<Listed> {
     let mut shared_sum = 0;
     let mut is_clear = true;
     let mut private = 0;
-    STACK.store(0, Relaxed);
+    STACK.0.store(0, Relaxed);
     // The kernel puts these bytes on the stack (fs/binfmt_elf.c, create_elf_tables).
     let on_stack = loader::auxiliary(AT_RANDOM).unwrap_or(0);
     // Adjacent mappings: the program may have split its stack.
-    let (mut stretch, mut end) = (0, 0);
+    let (mut stretch, mut end) = ((0, 0), 0);
     each_writable(|m| {
         listed.mappings += 1;
         if m.start != end {
-            stretch = m.start;
+            stretch = (m.start, m.end);
         }
         end = m.end;
         if (m.start..m.end).contains(&on_stack) {
-            STACK.store(stretch, Relaxed);
+            STACK.0.store(stretch.0, Relaxed);
+            STACK.1.store(stretch.1, Relaxed);
             if (m.start..m.end).contains(&frame.sp) {
                 // The kernel extends no stack whose lowest page is only reserved in the child.
-                pins.add(stretch, stretch + 4096);
+                pins.add(stretch.0, stretch.0 + 4096);
             }
         }
         if m.flags & maps::SHARED != 0 {

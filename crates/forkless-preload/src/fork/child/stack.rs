@@ -3,7 +3,8 @@
 //! The kernel extends the stack at a fault, past [`fetch`] and the policy. In a child it is kept
 //! from that by a page below the stack that can be read: it leaves a gap between a stack and
 //! accessible memory below it (mm/mmap.c, expand_downwards; `stack_guard_gap`, 1 MB). So growth is
-//! a fault of ours first, and counts as new memory.
+//! a fault of ours first, and counts as new memory. A plain child's stack would grow as far as this
+//! page, and reads zeros there, too.
 #![expect(unsafe_code, reason = "a page where nothing is, and the program's own calls")]
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -107,6 +108,12 @@ fn largest() -> usize {
     sched::getrlimit(k::RLIMIT_STACK).map_or(usize::MAX, |limit| limit.soft as usize)
 }
 
+/// The lowest address that the limit allows the stack. The kernel measures from the end of the
+/// stack's mapping, and in the child the mapping may be split.
+fn floor() -> usize {
+    exclusions::stack_end().saturating_sub(largest()).next_multiple_of(4096)
+}
+
 /// Lets the stack grow to `addr`, as far as the child may have new memory. `false`: it is no access
 /// that extends the stack, or one that the kernel has refused.
 #[cold]
@@ -116,35 +123,58 @@ pub(crate) fn grow(addr: usize) -> bool {
     if addr >= lowest || lowest - addr > GAP || IS_ABSENT.load(Relaxed) {
         return false;
     }
-    let next = (addr & !4095) - AHEAD;
+    let floor = floor();
+    if addr < floor {
+        return false;
+    }
+    let next = ((addr & !4095) - AHEAD).max(floor);
     if !fetch::may_take(lowest - next) {
         abort(AbortKind::Budget);
     }
-    let before = BARRIER.swap(0, Relaxed);
     hold(next, lowest);
-    if before != 0 {
-        // SAFETY: our own page, which the program does not know.
-        let _ = unsafe { mm::munmap(before as *mut _, 4096) };
-    }
     LOWEST.store(next, Relaxed);
     true
 }
 
 /// Keeps the stack from growing below `lowest`. So far it may begin at `before`.
+#[inline(never)]
 fn hold(lowest: usize, before: usize) {
-    if let Some(last) = absent_within_gap(lowest, before) {
+    let old = BARRIER.load(Relaxed);
+    let new = barrier(lowest, before, old);
+    if old != 0 && new != old {
+        // SAFETY: our own page, which the program does not know.
+        let _ = unsafe { mm::munmap(old as *mut _, 4096) };
+    }
+    BARRIER.store(new, Relaxed);
+}
+
+/// Puts the page where it belongs, and says where. 0: there is none. `old`: where it is.
+fn barrier(lowest: usize, before: usize, old: usize) -> usize {
+    let (mut page, mut prot) = (lowest - GAP - 4096, mm::PROT_READ);
+    let is_near = absent_within_gap(lowest, before).is_some_and(|last| {
         // The kernel keeps the parent's stack apart from that memory, which is only reserved here.
         fetch::fetch(last);
-        return;
+        true
+    });
+    let floor = floor();
+    if floor > page {
+        // An access to `page` would end a plain child, and reading it would not end this one. So
+        // the page lies higher and may not be accessed. The kernel extends the stack that far,
+        // which is not counted.
+        (page, prot) = (floor.min(lowest) - 4096, mm::PROT_NONE);
+    } else if is_near {
+        return 0;
     }
-    let page = lowest - GAP - 4096;
+    if page == old {
+        return old;
+    }
     let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
     // SAFETY: FIXED_NOREPLACE replaces nothing.
-    match unsafe { mm::map_anonymous_at(page, 4096, mm::PROT_READ, flags) } {
-        Ok(_) => BARRIER.store(page, Relaxed),
+    match unsafe { mm::map_anonymous_at(page, 4096, prot, flags) } {
+        Ok(_) => page,
         // Memory of the parent's that the child has: the kernel leaves the gap above it, too. If it
         // may not be accessed, the stack may grow by a megabyte that is not counted.
-        Err(Errno::EEXIST) => {}
+        Err(Errno::EEXIST) => 0,
         Err(_) => abort(AbortKind::Setup),
     }
 }
