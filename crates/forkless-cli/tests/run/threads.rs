@@ -349,3 +349,28 @@ fn no_child_lacks_memory_that_moves() {
     let seen = observe(&mut run(&["--quiet", "--fork-minimum=1M", "--fork-always"], &program, &["120"]));
     assert_eq!(seen, (Some(0), "0 lack memory\n".into(), String::new()));
 }
+
+/// Regression: the kernel ended no clone until the monitor had read of it, and the monitor waited
+/// for the fork. A monitor in another process was told of some forks only.
+#[test]
+fn memory_that_a_monitor_serves_is_left_alone() {
+    let program = compile("served.c", &["-lpthread"]);
+    for kind in ["protects", "moves", "marks", "device", "device_by_number", "process"] {
+        let without = observe(&mut plain(&program, &[kind]));
+        if without.0 == Some(77) {
+            println!("skipped: {kind}: userfaultfd tells this process of no forks");
+            continue;
+        }
+        assert_eq!(without.0, Some(0), "{kind}: {without:?}");
+        for mode in FOR_THREADS {
+            let (with, report) = reported(&only_its_own(&[mode]), &program, &[kind]);
+            let reasons = report.reasons();
+            assert_eq!(with, without, "{kind} {mode}: {reasons:?}");
+            if !nothing_speculates() {
+                let forks = if kind == "process" { 4 } else { 3 };
+                assert_eq!(report.count("committed"), 1, "{kind} {mode}: {reasons:?}");
+                assert_eq!(reasons, vec!["Served"; forks], "{kind} {mode}");
+            }
+        }
+    }
+}

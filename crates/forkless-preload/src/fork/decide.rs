@@ -30,6 +30,8 @@ const LENT: u8 = 1;
 const SHARES_FILES: u8 = 2;
 /// The loader has a second libc, whose functions nobody stands before.
 const SECOND_LIBC: u8 = 4;
+/// The program has made a descriptor of `userfaultfd`. A monitor is told of faults, and of forks.
+const SERVED: u8 = 8;
 
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -62,7 +64,22 @@ pub(crate) fn note_vmsplice() {
 /// The program is about to load a libc beside its own. That one's fork would not wait until no
 /// memory is marked, so none is marked from here on.
 pub(crate) fn note_second_libc() {
-    if HAS_DONE.fetch_or(SECOND_LIBC, Relaxed) & SECOND_LIBC == 0 && window::may_meet_speculations() {
+    note_for_good(SECOND_LIBC);
+}
+
+/// The program has made a descriptor of `userfaultfd`, of which no other thread knows yet. The
+/// kernel ends no clone of memory that is registered for events of forks until the monitor has read
+/// the event (fs/userfaultfd.c, `dup_userfaultfd_complete`). The monitor may be a thread that moves
+/// or protects memory first, and so waits until no memory is marked. So none is marked from here
+/// on. And a child that is made twice, or executes on little memory, gives the monitor other events
+/// than a plain one.
+pub(crate) fn note_userfaultfd() {
+    note_for_good(SERVED);
+}
+
+/// Notes what keeps all later forks plain, those under way in other threads included.
+fn note_for_good(bit: u8) {
+    if HAS_DONE.fetch_or(bit, Relaxed) & bit == 0 && window::may_meet_speculations() {
         window::begin_plain();
     }
 }
@@ -172,6 +189,7 @@ pub(crate) fn its_own_rules() -> OrPlain<()> {
     match HAS_DONE.load(Relaxed) {
         0 => Ok(()),
         done if done & SECOND_LIBC != 0 => Err(AbortKind::SecondLibc),
+        done if done & SERVED != 0 => Err(AbortKind::Served),
         done if done & LENT != 0 => Err(AbortKind::Lent),
         _ => Err(AbortKind::Files),
     }

@@ -86,7 +86,8 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::Ignored
         | AbortKind::SecondLibc
         | AbortKind::Ring
-        | AbortKind::Queue => Said::Acts,
+        | AbortKind::Queue
+        | AbortKind::Served => Said::Acts,
     }
 }
 

@@ -453,6 +453,7 @@ pub(super) fn find_for_children() {
     find_replaced();
     closes::find();
     find_watched();
+    next::settle(&ioctl::NEXT, c"ioctl", absent as *const ());
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
 
@@ -495,6 +496,44 @@ watches_from_outside! {
     mq_notify, c"mq_notify" => note_mq_notify;
     /// glibc's. Its caller's address counts.
     dlmopen, c"dlmopen" => note_dlmopen;
+}
+
+/// `USERFAULTFD_IOC_NEW` (linux/userfaultfd.h): makes a descriptor of `userfaultfd` from one of
+/// `/dev/userfaultfd`.
+const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
+
+mod ioctl {
+    use super::*;
+
+    jump_slot!(pub(super) NEXT = c"ioctl", else absent);
+
+    /// `ioctl(2)`. It is variadic.
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    extern "C" fn ioctl() {
+        naked_asm!(
+            "cmp esi, {new}",
+            "je {serves}",
+            "jmp [rip + {next}]",
+            new = const USERFAULTFD_IOC_NEW,
+            serves = sym serves,
+            next = sym NEXT,
+        )
+    }
+
+    extern "C" fn serves(device: c_int, request: usize, flags: usize) -> c_int {
+        // SAFETY: its page has these arguments.
+        let real = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize, usize) -> c_int>(
+                NEXT.load(Relaxed),
+            )
+        };
+        let made = real(device, request, flags);
+        if made >= 0 {
+            fork::note_userfaultfd();
+        }
+        made
+    }
 }
 
 extern "C" fn note_ptrace(request: u32) {
@@ -705,6 +744,10 @@ mod syscall_function {
                     "je {moves}",
                     "cmp edi, {mprotect}",
                     "je {changes}",
+                    "cmp edi, {userfaultfd}",
+                    "je {serves}",
+                    "cmp edi, {ioctl}",
+                    "je 6f",
                     "cmp edi, {clone}",
                     "je 5f",
                     "cmp edi, {clone3}",
@@ -714,6 +757,9 @@ mod syscall_function {
                     "cmp edi, {rt_sigaction}",
                     "je 3f",
                     "4: jmp [rip + {next}]",
+                    "6: cmp edx, {new}",
+                    "je {serves}",
+                    "jmp 4b",
                     "3: cmp esi, {sigsys}",
                     "jne 4b",
                     "jmp {of_sigsys}",
@@ -737,6 +783,10 @@ mod syscall_function {
                     moves = sym moves,
                     mprotect = const k::__NR_mprotect,
                     changes = sym changes,
+                    userfaultfd = const k::__NR_userfaultfd,
+                    ioctl = const k::__NR_ioctl,
+                    new = const USERFAULTFD_IOC_NEW,
+                    serves = sym serves,
                     clone = const k::__NR_clone,
                     clone3 = const k::__NR_clone3,
                     known = sym LOOP,
@@ -818,5 +868,14 @@ mod syscall_function {
     /// `mprotect`, as libc's.
     extern "C" fn changes(nr: usize, a: usize, b: usize, c: usize) -> usize {
         window::unmarked(|| real()(nr, a, b, c, 0, 0))
+    }
+
+    /// `userfaultfd`, and the command of `ioctl` that does the same.
+    extern "C" fn serves(nr: usize, a: usize, b: usize, c: usize) -> usize {
+        let made = real()(nr, a, b, c, 0, 0);
+        if made as isize >= 0 {
+            fork::note_userfaultfd();
+        }
+        made
     }
 }
