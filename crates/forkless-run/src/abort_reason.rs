@@ -66,7 +66,7 @@ kinds! {
     SecondLibc = 25, "SecondLibc", "a second C library is loaded (dlmopen)";
     Ring = 26, "Ring", "the kernel writes its memory (io_uring, aio)";
     Queue = 27, "Queue", "notified by a message queue, and there are threads";
-    Served = 28, "Served", "memory may be served by a monitor (userfaultfd)";
+    Serves = 28, "Serves", "it may serve memory or files (userfaultfd, fanotify)";
     // Speculation was aborted.
     Call = 32, "Call", "system call";
     Command = 33, "Command", "command of fcntl, ioctl or prctl";

@@ -11,7 +11,7 @@ use crate::filters;
 use crate::mappings::advice;
 use crate::memory_owner;
 use crate::namespace;
-use crate::{proc, rt, window};
+use crate::{proc, rt, speculation, window};
 
 use super::helper::look;
 use super::{NO_DISPATCH, OrPlain, shared_pages, site, state, threshold};
@@ -30,8 +30,9 @@ const LENT: u8 = 1;
 const SHARES_FILES: u8 = 2;
 /// The loader has a second libc, whose functions nobody stands before.
 const SECOND_LIBC: u8 = 4;
-/// The program has made a descriptor of `userfaultfd`. A monitor is told of faults, and of forks.
-const SERVED: u8 = 8;
+/// The program has made a descriptor of `userfaultfd`: a monitor is told of faults, and of forks.
+/// Or one of `fanotify`, by which it grants others' opens and execs.
+const SERVES: u8 = 8;
 
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -74,7 +75,22 @@ pub(crate) fn note_second_libc() {
 /// on. And a child that is made twice, or executes on little memory, gives the monitor other events
 /// than a plain one.
 pub(crate) fn note_userfaultfd() {
-    note_for_good(SERVED);
+    note_for_good(SERVES);
+}
+
+/// The program is about to make a group of `fanotify`. With these flags the kernel waits for the
+/// group's answer in an open and an exec. A thread that is to answer may first allocate, fork or
+/// move memory, and so wait until another thread's child has executed a program: libc's locks and
+/// the window are held as long. Children that were made before are waited for.
+pub(crate) fn note_fanotify(flags: u32) {
+    /// `FAN_CLASS_CONTENT` and `FAN_CLASS_PRE_CONTENT` (linux/fanotify.h).
+    const GRANTS: u32 = 4 | 8;
+    if flags & GRANTS != 0 && !speculation::speculating() {
+        note_for_good(SERVES);
+        if window::may_meet_speculations() {
+            window::outside(|| ());
+        }
+    }
 }
 
 /// Notes what keeps all later forks plain, those under way in other threads included.
@@ -189,7 +205,7 @@ pub(crate) fn its_own_rules() -> OrPlain<()> {
     match HAS_DONE.load(Relaxed) {
         0 => Ok(()),
         done if done & SECOND_LIBC != 0 => Err(AbortKind::SecondLibc),
-        done if done & SERVED != 0 => Err(AbortKind::Served),
+        done if done & SERVES != 0 => Err(AbortKind::Serves),
         done if done & LENT != 0 => Err(AbortKind::Lent),
         _ => Err(AbortKind::Files),
     }

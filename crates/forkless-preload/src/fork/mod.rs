@@ -61,8 +61,8 @@ mod trap;
 
 pub(crate) use arm::{prepare, with_own_sigsys};
 pub(crate) use decide::{
-    children_stay, is_alone, note_clone, note_clone3, note_namespaces, note_second_libc, note_tracer,
-    note_userfaultfd, note_vmsplice,
+    children_stay, is_alone, note_clone, note_clone3, note_fanotify, note_namespaces, note_second_libc,
+    note_tracer, note_userfaultfd, note_vmsplice,
 };
 
 pub(crate) use helper::note_mq_notify;

@@ -87,7 +87,7 @@ fn said(reason: AbortReason) -> Said {
         | AbortKind::SecondLibc
         | AbortKind::Ring
         | AbortKind::Queue
-        | AbortKind::Served => Said::Acts,
+        | AbortKind::Serves => Said::Acts,
     }
 }
 

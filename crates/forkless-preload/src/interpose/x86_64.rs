@@ -494,6 +494,7 @@ watches_from_outside! {
     ptrace, c"ptrace" => note_ptrace;
     vmsplice, c"vmsplice" => note_vmsplice;
     mq_notify, c"mq_notify" => note_mq_notify;
+    fanotify_init, c"fanotify_init" => note_fanotify;
     /// glibc's. Its caller's address counts.
     dlmopen, c"dlmopen" => note_dlmopen;
 }
@@ -549,6 +550,10 @@ extern "C" fn note_vmsplice() {
 
 extern "C" fn note_mq_notify() {
     fork::note_mq_notify();
+}
+
+extern "C" fn note_fanotify(flags: u32) {
+    fork::note_fanotify(flags);
 }
 
 extern "C" fn note_dlmopen(namespace: usize) {
@@ -816,6 +821,7 @@ mod syscall_function {
         setns = k::__NR_setns => note_namespaces();
         vmsplice = k::__NR_vmsplice => fork::note_vmsplice();
         mq_notify = k::__NR_mq_notify => fork::note_mq_notify();
+        fanotify_init = k::__NR_fanotify_init => fork::note_fanotify(a as u32);
         ptrace = k::__NR_ptrace => note_ptrace(a as u32);
     }
 
