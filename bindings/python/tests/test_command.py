@@ -84,7 +84,7 @@ def test_an_error_names_all_that_is_missing(command):
         _command.read_json(["diagnose"], "--output", ["--json"])
     assert caught.value.returncode == 2
     assert re.fullmatch(
-        r"error: the following required arguments were not provided: \S.*--pid.*", str(caught.value)
+        r"forkless: the following required arguments were not provided: \S.*--pid.*", str(caught.value)
     )
 
 

@@ -105,13 +105,11 @@ impl Cli {
 /// Prints help or an error and ends with its exit code. Unlike [`clap::Error::exit`] it fails where
 /// the text could not be printed.
 fn end_with(answer: &clap::Error) -> ! {
-    // A value of the wrong kind is one line, as other errors are. The flag is in it.
-    if answer.kind() == clap::error::ErrorKind::ValueValidation {
-        let text = answer.to_string();
-        // Behind an empty line it points to --help.
-        let line = text.split("\n\n").next().unwrap_or_default();
-        let line = crate::terminal::in_line(line.strip_prefix("error: ").unwrap_or(line).trim_end());
-        crate::terminal::complain!("forkless: {}", crate::terminal::plain(&line));
+    let text = answer.to_string();
+    // Without a subcommand it is the help.
+    if let Some(said) = text.strip_prefix("error: ").filter(|_| answer.use_stderr()) {
+        let is_value = answer.kind() == clap::error::ErrorKind::ValueValidation;
+        crate::terminal::complain!("forkless: {}", crate::terminal::plain(&complaint(said, is_value)));
         process::exit(answer.exit_code());
     }
     let there = crate::terminal::open_stdout().map(drop);
@@ -124,6 +122,31 @@ fn end_with(answer: &clap::Error) -> ! {
         _ => answer.exit_code(),
     };
     process::exit(code);
+}
+
+/// What clap says of a wrong command line, in one line, as other errors are. It says it in
+/// paragraphs: the fault, perhaps tips, the usage, and where help is.
+fn complaint(said: &str, is_value: bool) -> String {
+    let paragraphs = said.split("\n\n").map(|paragraph| {
+        // A value may hold a newline itself.
+        if is_value { crate::terminal::in_line(paragraph.trim_end()) } else { words(paragraph) }
+    });
+    // The message about a value names its flag and what it takes.
+    let most = if is_value { 1 } else { usize::MAX };
+    let is_told = |paragraph: &String| {
+        let skipped = ["Usage:", "For more information"];
+        !paragraph.is_empty() && !skipped.iter().any(|begin| paragraph.starts_with(begin))
+    };
+    let mut told: Vec<String> = paragraphs.filter(is_told).take(most).collect();
+    if !is_value {
+        told.push("try --help".to_owned());
+    }
+    told.join("; ")
+}
+
+/// The words of a paragraph with one blank between them.
+fn words(paragraph: &str) -> String {
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The top level with one subcommand.
@@ -146,6 +169,20 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::{Cli, RunCli};
+
+    #[test]
+    fn a_wrong_command_line_is_told_in_one_line() {
+        let said = |line: &[&str]| {
+            let error = Cli::command().try_get_matches_from(line).expect_err("it is wrong").to_string();
+            super::complaint(error.strip_prefix("error: ").expect("an error"), false)
+        };
+        let both = said(&["forkless", "diagnose", "--json", "--html", "--", "true"]);
+        assert_eq!(both, "the argument '--json' cannot be used with '--html'; try --help");
+        let unknown = said(&["forkless", "diagnose", "--jso", "--", "true"]);
+        assert!(unknown.starts_with("unexpected argument '--jso' found; tip: "), "{unknown}");
+        assert!(unknown.contains("'--json'") && !unknown.contains('\n'), "{unknown}");
+        assert!(said(&["forkless", "try"]).contains("not provided: <CMD>"), "{}", said(&["forkless", "try"]));
+    }
 
     #[test]
     fn run_by_itself_reads_as_among_the_others() {

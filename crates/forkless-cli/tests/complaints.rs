@@ -22,16 +22,13 @@ fn forkless(scratch: &Scratch, arguments: &[&str]) -> Command {
     command
 }
 
-/// The one line of the message. clap prints several: its first.
+/// The one line of the message.
 fn complaint(output: &Output) -> String {
     let said = text(&output.stderr);
     let mut lines = said.lines();
     let first = lines.next().unwrap_or_default().to_owned();
-    if first.starts_with("forkless: ") {
-        assert_eq!(lines.next(), None, "more than one line: {said}");
-    } else {
-        assert!(first.starts_with("error: "), "{said}");
-    }
+    assert!(first.starts_with("forkless: "), "{said}");
+    assert_eq!(lines.next(), None, "more than one line: {said}");
     first
 }
 
