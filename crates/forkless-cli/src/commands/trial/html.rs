@@ -7,7 +7,7 @@ use forkless_bench::results::Results;
 use forkless_bench::trial;
 use maud::html;
 
-use super::{Shown, text};
+use super::{Shown, text, words};
 
 /// Command lines may hold anything: all of it is escaped.
 pub(super) fn page(results: &Results, shown: &Shown<'_>) -> String {
@@ -16,7 +16,7 @@ pub(super) fn page(results: &Results, shown: &Shown<'_>) -> String {
         h1 { "forkless try" }
         p { code { (shown.command) } }
         p { strong { (shown.verdict) } }
-        p { "To have it: " code { (shown.under_run) } }
+        @if words::recommends(trial) { p { "To have it: " code { (shown.under_run) } } }
         @if !trial.suite.rows.is_empty() {
             (html_page::table(&text::table(trial)))
             p.legend { (text::legend(trial)) }

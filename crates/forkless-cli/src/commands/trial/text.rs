@@ -22,8 +22,11 @@ pub(super) fn of(shown: &Shown<'_>, width: u16) -> String {
     for note in &trial.suite.notes {
         let _ = writeln!(text, "{}", folded(&format!("note: {note}"), width));
     }
-    // A command line stays one, to be copied.
-    let _ = writeln!(text, "\n{}\n\n  {}", folded(&shown.verdict, width), shown.under_run);
+    let _ = writeln!(text, "\n{}", folded(&shown.verdict, width));
+    if words::recommends(trial) {
+        // A command line stays one, to be copied.
+        let _ = writeln!(text, "\n  {}", shown.under_run);
+    }
     text
 }
 

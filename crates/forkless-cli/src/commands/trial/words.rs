@@ -53,6 +53,20 @@ pub(super) fn verdict(trial: &Trial) -> String {
     }
 }
 
+/// Whether the verdict leaves a reason to start the command under `run`.
+pub(super) fn recommends(trial: &Trial) -> bool {
+    if trial.unloadable.is_some() || trial.differs() {
+        return false;
+    }
+    match trial.comparison() {
+        Some(Comparison::Slower) => false,
+        Some(Comparison::SlowerByLittle | Comparison::NoDifference) => {
+            matches!(trial.work(), Some(Work::Done | Work::Uncounted))
+        }
+        Some(Comparison::Faster | Comparison::TooFewRounds) | None => true,
+    }
+}
+
 /// A ratio with its interval, if there is one: a single round has none.
 pub(super) fn figure(quantity: Quantity) -> String {
     with_unit(quantity, "")
