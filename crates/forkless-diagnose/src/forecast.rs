@@ -10,19 +10,16 @@ use crate::creation::CallerMemory;
 use crate::error::{FOREIGN_PROC, ThreadOf};
 use crate::estimate::Estimate;
 use crate::invocation::{self, Invocation};
-use crate::mappings::Mapping;
+use crate::mappings::{Mapping, MappingCount};
 use crate::model::{CostModel, sparse_tables};
 use crate::procfs;
 use crate::program::ProcessName;
-use crate::reach::{Everywhere, Obstacle, RANGES, Reach};
+use crate::reach::{Everywhere, Obstacle, Reach};
 use crate::remedy::StartedProgram;
 use crate::repair::{Plan, RepairOptions, probe_repair};
 
 /// Share of anonymous memory in huge pages above which nothing is gained.
 pub(crate) const HUGE_ENOUGH: f64 = 0.9;
-
-/// Mappings of a small program that is dynamically linked.
-const USUAL_MAPPINGS: u64 = 64;
 
 /// The cost of a fork of a process, in its caller, nanoseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -41,6 +38,8 @@ pub struct ForkForecast {
     pub anon_huge: Option<u64>,
     /// Page-table entries that a fork copies, those of huge pages and of swap included.
     pub entries: u64,
+    /// Mappings that a fork copies; `None` if they may not be looked at.
+    pub mappings: Option<MappingCount>,
     /// A fork now.
     pub now: Estimate,
     /// A fork that only leads to an exec, under the preloaded library.
@@ -98,7 +97,7 @@ pub enum ForecastError {
 }
 
 impl ForkForecast {
-    /// Reads the process's memory, and measures the prices of this machine, which takes some 0.3 s.
+    /// Reads the process's memory, and measures the prices of this machine, which takes some 0.4 s.
     /// `installed` is whether the preloaded library can be found, or why not.
     ///
     /// # Errors
@@ -132,18 +131,18 @@ impl ForkForecast {
             },
             invocation: Invocation::of(pid),
         };
-        // Those that each process has are in the price of a fork without memory.
-        let mappings = shape.as_ref().map_or(0, |shape| shape.mappings.saturating_sub(USUAL_MAPPINGS));
+        let mappings = shape.as_ref().map(|shape| shape.mappings);
+        let of_mappings = model.mappings(mappings.unwrap_or_default());
         let tables = shape.as_ref().map_or(u64::MAX, |shape| shape.sparse_tables);
         let tables = model.tables(tables.min(sparse_tables(&memory, huge_pages)));
-        let now = model.fork(small_pages, huge_pages).plus(model.mappings(mappings)).plus(tables);
+        let now = model.fork(small_pages, huge_pages).plus(of_mappings).plus(tables);
         let gains = |cost: &Estimate| cost.mid < now.mid;
         let with_huge_pages = match &shape {
             None => Err("its memory may not be looked at: that needs CAP_SYS_PTRACE, or its user and no fewer capabilities".to_owned()),
             Some(shape) => with_huge_pages(pid, &memory, shape, model),
         };
         // Tables with so few pages are left as they are.
-        let beside = model.mappings(mappings).plus(tables);
+        let beside = of_mappings.plus(tables);
         let with_huge_pages = with_huge_pages.map(|cost| cost.plus(beside)).and_then(|cost| {
             gains(&cost).then_some(cost).ok_or_else(|| "its small pages cost no more".to_owned())
         });
@@ -151,7 +150,8 @@ impl ForkForecast {
             .map(|(cost, left)| {
                 let copied = model.fork_per_entry.times((small_pages + huge_pages) as f64 * left);
                 let copied = copied.plus(tables.times(left));
-                cost.plus(copied).plus(model.mappings(mappings.saturating_sub(RANGES)))
+                // A child that lacks a mapping's memory costs its mapping all the same.
+                cost.plus(copied).plus(of_mappings)
             })
             .and_then(|cost| gains(&cost).then_some(cost).ok_or_else(|| Obstacle::Cheap.to_string()));
         Ok(Self {
@@ -161,6 +161,7 @@ impl ForkForecast {
             anon: memory.anon,
             anon_huge: huge,
             entries: small_pages + huge_pages,
+            mappings,
             now,
             under_run: Alternative::of(under_run),
             with_huge_pages: Alternative::of(with_huge_pages),
@@ -191,8 +192,7 @@ struct Kept {
 #[derive(Debug)]
 struct Shape {
     kept: Kept,
-    /// Mappings that a fork copies.
-    mappings: u64,
+    mappings: MappingCount,
     /// Memory in huge pages that a fork copies, bytes.
     anon_huge: u64,
     /// At most so many page tables that a fork copies are nearly empty.
@@ -209,7 +209,7 @@ impl Shape {
         };
         let copied = mappings.iter().filter(|mapping| !mapping.is_kept);
         Self {
-            mappings: copied.clone().count() as u64,
+            mappings: MappingCount::of(mappings),
             kept: Kept { anon: sum(true, |one| one.anon), swap: sum(true, |one| one.swap) },
             anon_huge: sum(false, |one| one.anon_huge),
             sparse_tables: sum(false, most_tables),

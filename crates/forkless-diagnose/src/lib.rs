@@ -58,6 +58,7 @@ pub use estimate::Estimate;
 pub use event::{CreatingThread, Event, SeenProgram, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use forecast::{Alternative, ForecastError, ForkForecast};
+pub use mappings::MappingCount;
 pub use model::{CostModel, ForkProbe, probe_fork};
 pub use origin::Origin;
 pub use probe::{TierProbe, probe_tiers};

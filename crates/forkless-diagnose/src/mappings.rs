@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::{fs, io};
 
+use serde::Serialize;
+
 use crate::procfs::{self, PageKinds};
 
 /// The needed facts of a mapping; amounts in bytes.
@@ -27,6 +29,31 @@ pub(crate) struct Mapping {
     /// The program keeps it from its children (`MADV_DONTFORK`, `MADV_WIPEONFORK`): a fork does not
     /// copy it.
     pub(crate) is_kept: bool,
+}
+
+/// How many mappings of a process a fork copies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct MappingCount {
+    /// All of them.
+    pub all: u64,
+    /// Those with pages that the program has written to: the kernel copies more for each.
+    pub written: u64,
+}
+
+impl MappingCount {
+    pub(crate) fn of(mappings: &[Mapping]) -> Self {
+        let copied = || mappings.iter().filter(|mapping| !mapping.is_kept);
+        let written = copied().filter(|mapping| mapping.anon + mapping.swap > 0);
+        Self { all: copied().count() as u64, written: written.count() as u64 }
+    }
+
+    /// Without those of each program that is dynamically linked. They are in the price of a fork
+    /// without memory.
+    pub(crate) fn beyond_usual(self) -> Self {
+        const USUAL: MappingCount = MappingCount { all: 64, written: 24 };
+        let all = self.all.saturating_sub(USUAL.all);
+        Self { all, written: self.written.saturating_sub(USUAL.written).min(all) }
+    }
 }
 
 impl Mapping {

@@ -1,7 +1,7 @@
 //! The prices of forks, faults and calls on this machine, measured just before a watch. Predictions
 //! come from these prices and from observations, never from constants.
 //!
-//! The measurement takes some 0.3 s, forks children that exit at once, and uses up to 48 MiB
+//! The measurement takes some 0.4 s, forks children that exit at once, and uses up to 48 MiB
 //! meanwhile. A figure's interval is the spread of its repetitions: it is wide on a busy machine.
 
 #![expect(unsafe_code, reason = "fork, mmap and raw system calls are what is measured")]
@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::creation::CallerMemory;
 use crate::estimate::{self, Estimate, REPETITIONS};
-use crate::mappings::Mapping;
+use crate::mappings::{Mapping, MappingCount};
 use crate::procfs;
 
 /// Prices in nanoseconds.
@@ -34,8 +34,13 @@ pub struct CostModel {
     pub fork_per_entry: Estimate,
     /// Added by each transparent huge page; `None` where none could be had.
     pub fork_per_huge_page: Option<Estimate>,
-    /// Added by each mapping, in the caller.
+    /// Added by each mapping without written pages, in the caller. The interval is from one that
+    /// never had any to a piece of memory that had (a shared `anon_vma`): /proc tells no
+    /// difference.
     pub fork_per_mapping: Estimate,
+    /// Added by each mapping with written pages, beside their entries. The interval is from one
+    /// alone to a piece of larger memory.
+    pub fork_per_written_mapping: Estimate,
     /// Added by each page table that maps next to nothing, in the caller: a fork makes one of its
     /// own for it. `None` where there was no room to measure it.
     pub fork_per_table: Option<Estimate>,
@@ -54,8 +59,12 @@ pub struct CostModel {
     pub shell: Estimate,
     /// An execve that fails because the file is missing.
     pub failed_exec: Estimate,
-    /// A system call that does nothing.
+    /// A system call that does next to nothing. The interval is from a refused read to getppid.
     pub system_call: Estimate,
+    /// A close of a descriptor that is not open.
+    pub unused_close: Estimate,
+    /// A clock read as a system call, less one by the vDSO.
+    pub clock_call: Estimate,
     /// rt_sigprocmask.
     pub sigprocmask: Estimate,
     /// swapcontext, its mask call and all; `None` where the C library has none.
@@ -85,45 +94,63 @@ impl CostModel {
     /// # Errors
     /// If memory or a child process cannot be had.
     pub fn calibrate() -> io::Result<Self> {
+        let mut calls = CallSamples::default();
+        calls.take();
         let block = Block::new(BLOCK, libc::MADV_NOHUGEPAGE)?;
         let forks = Forks::measure(&block)?;
+        calls.take();
         let (fault_copied, fault_reused) = faults(&block)?;
         drop(block);
+        calls.take();
         let entries = (BLOCK / PAGE) as f64;
         let fork_per_entry = forks.caller_added.times(1.0 / entries);
         let fork_per_huge_page = per_huge_page(fork_per_entry)?;
+        calls.take();
         let (spawn, program) = spawn_and_program()?;
+        calls.take();
+        let (fork_per_mapping, fork_per_written_mapping) = per_mapping(fork_per_entry)?;
+        calls.take();
+        let shell = shell_added()?;
+        calls.take();
+        let fork_per_table = per_table(fork_per_entry).ok();
+        let create = create_without_copy()?;
+        calls.take();
+        let calls = calls.prices();
         Ok(Self {
             fork_fixed: forks.bare,
-            create: create_without_copy()?,
+            create,
             fork_per_entry,
             fork_per_huge_page,
-            fork_per_mapping: per_mapping(fork_per_entry)?,
-            fork_per_table: per_table(fork_per_entry).ok(),
+            fork_per_mapping,
+            fork_per_written_mapping,
+            fork_per_table,
             teardown_per_entry: forks.child_added.times(1.0 / entries),
             fault_copied,
             fault_reused,
             spawn,
             program,
-            shell: shell_added()?,
-            failed_exec: failed_exec(),
-            system_call: repeated(|| {
-                // SAFETY: getppid has no arguments and no effects.
-                unsafe { libc::syscall(libc::SYS_getppid) };
-            }),
-            sigprocmask: sigprocmask(),
+            shell,
+            failed_exec: calls.failed_exec,
+            system_call: Estimate {
+                low: calls.refused_read.low.min(calls.getuid.low),
+                high: calls.getppid.high.max(calls.getuid.high),
+                ..calls.getuid
+            },
+            unused_close: calls.close,
+            clock_call: calls.clock.minus(calls.clock_by_vdso).at_least_zero(),
+            sigprocmask: calls.sigprocmask,
             #[cfg(target_env = "gnu")]
-            swapcontext: Some(ucontext::swapcontext()),
+            swapcontext: Some(calls.swapcontext),
             #[cfg(target_env = "gnu")]
-            getcontext: Some(ucontext::getcontext()),
+            getcontext: Some(calls.getcontext),
             #[cfg(not(target_env = "gnu"))]
             swapcontext: None,
             #[cfg(not(target_env = "gnu"))]
             getcontext: None,
-            stat_localtime: stat_localtime(),
-            missing_stat: by_depth(missing_stat),
-            missing_open: by_depth(missing_open),
-            readlink_of_none: by_depth(readlink_of_none),
+            stat_localtime: calls.stat_localtime,
+            missing_stat: by_depth([calls.stat_short, calls.stat_usual, calls.stat_deep]),
+            missing_open: by_depth([calls.open_short, calls.open_usual, calls.open_deep]),
+            readlink_of_none: by_depth([calls.readlink_short, calls.readlink_usual, calls.readlink_deep]),
         })
     }
 
@@ -150,9 +177,17 @@ impl CostModel {
         beyond(each.times(sparse as f64), sparse, TABLES)
     }
 
-    /// What mappings add to a fork.
-    pub(crate) fn mappings(&self, count: u64) -> Estimate {
-        beyond(self.fork_per_mapping.times(count as f64), count, MAPPINGS)
+    /// What mappings add to a fork, beside those that each process has.
+    pub(crate) fn mappings(&self, count: MappingCount) -> Estimate {
+        let MappingCount { all, written } = count.beyond_usual();
+        let bare = self.fork_per_mapping.times((all - written) as f64);
+        // Two sums of one cause: their errors do not cancel each other.
+        let sum = bare.with(self.fork_per_written_mapping.times(written as f64));
+        // What does not fit the processor's caches takes longer: of 4,000 each 1.1 times as long,
+        // of 16,000 1.3 times, and of 33,000 and 60,000 1.4 times.
+        let doublings = (all as f64 / MAPPINGS as f64).log2().clamp(0.0, 4.0);
+        let mid = sum.mid * (1.0 + 0.1 * doublings);
+        beyond(Estimate { mid, high: sum.high.max(mid), ..sum }, all, MAPPINGS)
     }
 }
 
@@ -225,13 +260,21 @@ impl Block {
 
     /// One in which a page is written every `step` bytes.
     fn with_pages(bytes: usize, advice: libc::c_int, step: usize) -> io::Result<Self> {
+        let block = Self::reserve(bytes, libc::PROT_READ | libc::PROT_WRITE, step)?;
+        block.advise(advice)?;
+        block.write(bytes);
+        Ok(block)
+    }
+
+    /// One of which nothing is written yet.
+    fn reserve(bytes: usize, protection: libc::c_int, step: usize) -> io::Result<Self> {
         let length = bytes + HUGE;
         // SAFETY: a fresh private mapping; no address is asked for.
         let raw = unsafe {
             libc::mmap(
                 ptr::null_mut(),
                 length,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
@@ -241,13 +284,7 @@ impl Block {
             return Err(io::Error::last_os_error());
         }
         let start = raw.map_addr(|address| address.next_multiple_of(HUGE)).cast::<u8>();
-        let block = Self { raw, length, start, bytes, step };
-        // SAFETY: `start..start + bytes` lies within the mapping, which is HUGE longer.
-        if unsafe { libc::madvise(block.start.cast(), bytes, advice) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        block.write(bytes);
-        Ok(block)
+        Ok(Self { raw, length, start, bytes, step })
     }
 
     /// Writes a byte to each page in use of the first `bytes`.
@@ -263,23 +300,24 @@ impl Block {
 
     /// Whether children get a copy of it.
     fn inherit(&self, inherited: bool) -> io::Result<()> {
-        let advice = if inherited { libc::MADV_DOFORK } else { libc::MADV_DONTFORK };
-        // SAFETY: the range lies within our mapping, and the advice changes no content.
+        self.advise(if inherited { libc::MADV_DOFORK } else { libc::MADV_DONTFORK })
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: `start..start + bytes` lies within the mapping, which is HUGE longer. The advices
+        // of this file change no content.
         if unsafe { libc::madvise(self.start.cast(), self.bytes, advice) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(())
     }
 
-    /// Makes each page a mapping by itself, by advice that differs from that of its neighbours.
-    fn split(&self) -> io::Result<()> {
-        for offset in (0..self.bytes).step_by(2 * PAGE) {
-            // SAFETY: the offset is within the block.
-            let at = unsafe { self.start.add(offset) };
-            // SAFETY: the page is ours, and the advice changes no content.
-            if unsafe { libc::madvise(at.cast(), PAGE, libc::MADV_RANDOM) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
+    /// Protects pages of it.
+    fn protect(&self, offset: usize, bytes: usize, protection: libc::c_int) -> io::Result<()> {
+        let at = self.start.wrapping_add(offset);
+        // SAFETY: the range lies within our mapping, and nobody holds a reference into it.
+        if unsafe { libc::mprotect(at.cast(), bytes, protection) } != 0 {
+            return Err(io::Error::last_os_error());
         }
         Ok(())
     }
@@ -307,7 +345,7 @@ fn per_huge_page(per_entry: Estimate) -> io::Result<Option<Estimate>> {
 }
 
 /// Mappings, and page tables, that a price is measured with.
-const MAPPINGS: usize = 4096;
+const MAPPINGS: usize = 2048;
 const TABLES: usize = 512;
 /// Entries of a page table.
 const ENTRIES: usize = HUGE / PAGE;
@@ -340,13 +378,81 @@ fn per_table(per_entry: Estimate) -> io::Result<Estimate> {
     Ok(added.times(1.0 / TABLES as f64))
 }
 
-/// The price of a mapping at a fork: of each page of a block that is one by itself.
-fn per_mapping(per_entry: Estimate) -> io::Result<Estimate> {
-    let block = Block::new(MAPPINGS * PAGE, libc::MADV_NOHUGEPAGE)?;
-    block.split()?;
-    let copied = per_entry.times(MAPPINGS as f64);
-    let added = Forks::measure(&block)?.caller_added.minus(copied).at_least_zero();
-    Ok(added.times(1.0 / MAPPINGS as f64))
+/// The prices of a mapping without and with written pages at a fork.
+///
+/// The forks without the mappings have none of them. Memory that children lack (`MADV_DONTFORK`) is
+/// no measure: Linux 6.8 and later copy the tree of mappings and then take each of those out again,
+/// which costs more than its copy (kernel/fork.c, `dup_mmap`).
+fn per_mapping(per_entry: Estimate) -> io::Result<(Estimate, Estimate)> {
+    let time = |pieces: Option<&Pieces>| {
+        if let Some(pieces) = pieces {
+            pieces.write_again();
+        }
+        let (pid, took) = fork_child(None)?;
+        reap(pid)?;
+        io::Result::Ok(took)
+    };
+    let mut samples: [Vec<f64>; 4] = Default::default();
+    for round in 0..=REPETITIONS {
+        let without = time(None)?;
+        let mut added = [0.0; 4];
+        for (shares, added) in [false, true].into_iter().zip(added.chunks_exact_mut(2)) {
+            let mut pieces = Pieces::new(shares)?;
+            added[0] = time(Some(&pieces))? - without;
+            pieces.write();
+            added[1] = time(Some(&pieces))? - without;
+        }
+        if round > 0 {
+            samples.iter_mut().zip(added).for_each(|(samples, added)| samples.push(added));
+        }
+    }
+    let [bare, written, bare_sharing, written_sharing] =
+        samples.map(|mut samples| Estimate::of_samples(&mut samples).times(1.0 / MAPPINGS as f64));
+    // Every other piece was written to.
+    let of_written = |all: Estimate, bare: Estimate| {
+        let half = 0.5;
+        all.minus(bare.times(half)).times(1.0 / half).minus(per_entry)
+    };
+    let written = of_written(written, bare);
+    let written_sharing = of_written(written_sharing, bare_sharing);
+    Ok((bare.or(bare_sharing).at_least_zero(), written.or(written_sharing).at_least_zero()))
+}
+
+/// Memory in mappings of a page each, of which every other may be written to.
+struct Pieces {
+    /// With a guard on both sides, which keeps the kernel from joining it with its neighbours.
+    block: Block,
+    written: bool,
+}
+
+impl Pieces {
+    /// `share`: the memory was written to before it was cut into pieces.
+    fn new(share: bool) -> io::Result<Self> {
+        let bytes = MAPPINGS * PAGE;
+        let mut block = Block::reserve(bytes + 2 * HUGE, libc::PROT_NONE, 2 * PAGE)?;
+        (block.start, block.bytes) = (block.start.wrapping_add(HUGE), bytes);
+        block.protect(0, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+        block.advise(libc::MADV_NOHUGEPAGE)?;
+        if share {
+            block.write(1);
+        }
+        for odd in (PAGE..bytes).step_by(2 * PAGE) {
+            block.protect(odd, PAGE, libc::PROT_NONE)?;
+        }
+        Ok(Self { block, written: false })
+    }
+
+    fn write(&mut self) {
+        self.written = true;
+        self.write_again();
+    }
+
+    /// All pages writable again, as in a program that uses them.
+    fn write_again(&self) {
+        if self.written {
+            self.block.write(self.block.bytes);
+        }
+    }
 }
 
 impl Drop for Block {
@@ -589,23 +695,120 @@ fn shell_added() -> io::Result<Estimate> {
     Ok(Estimate::of_disturbed(&mut shell).minus(Estimate::of_disturbed(&mut direct)).at_least_zero())
 }
 
-/// Nanoseconds for each call, of a thousand at a time.
-fn repeated(mut call: impl FnMut()) -> Estimate {
-    const CALLS: u32 = 1000;
-    let mut samples: Vec<f64> = (0..REPETITIONS)
-        .map(|_| {
-            let begin = Instant::now();
-            for _ in 0..CALLS {
-                call();
+/// Nanoseconds for each call, of some hundreds in a row.
+fn repeated(mut call: impl FnMut()) -> f64 {
+    const CALLS: u32 = 300;
+    // The first finds everything in the caches.
+    call();
+    let begin = Instant::now();
+    for _ in 0..CALLS {
+        call();
+    }
+    since(begin) / f64::from(CALLS)
+}
+
+/// Declares the calls whose prices are measured, each with the function that measures it once.
+macro_rules! calls {
+    ($($(#[$attribute:meta])* $name:ident = $measure:expr,)*) => {
+        /// Samples of the price of each call. They are taken in rounds, between the other
+        /// measurements: of seven in a row all may be disturbed alike, and then agreed.
+        #[derive(Default)]
+        struct CallSamples {
+            $($(#[$attribute])* $name: Vec<f64>,)*
+        }
+
+        struct CallPrices {
+            $($(#[$attribute])* $name: Estimate,)*
+        }
+
+        impl CallSamples {
+            /// A round.
+            fn take(&mut self) {
+                /// Samples in a row.
+                const SAMPLES: usize = 2;
+                for _ in 0..SAMPLES {
+                    $($(#[$attribute])* self.$name.push($measure);)*
+                }
             }
-            since(begin) / f64::from(CALLS)
-        })
-        .collect();
-    Estimate::of_disturbed(&mut samples)
+
+            fn prices(mut self) -> CallPrices {
+                CallPrices { $($(#[$attribute])* $name: Estimate::of_calls(&mut self.$name),)* }
+            }
+        }
+    };
+}
+
+/// Where a path is looked for: directories that each machine has.
+const SHORT: &CStr = c"/usr";
+const USUAL: &CStr = c"/usr/lib/..";
+const DEEP: &CStr = c"/usr/lib/../lib/../lib/../lib/../lib";
+
+calls! {
+    getuid = by_number(libc::SYS_getuid),
+    getppid = by_number(libc::SYS_getppid),
+    refused_read = refused_read(),
+    close = close_of_none(),
+    clock = clock_as_call(),
+    clock_by_vdso = clock_by_vdso(),
+    sigprocmask = sigprocmask(),
+    #[cfg(target_env = "gnu")]
+    swapcontext = ucontext::swapcontext(),
+    #[cfg(target_env = "gnu")]
+    getcontext = ucontext::getcontext(),
+    failed_exec = failed_exec(),
+    stat_localtime = stat(c"/etc/localtime"),
+    stat_short = stat(&missing_below(SHORT)),
+    stat_usual = stat(&missing_below(USUAL)),
+    stat_deep = stat(&missing_below(DEEP)),
+    open_short = missing_open(SHORT),
+    open_usual = missing_open(USUAL),
+    open_deep = missing_open(DEEP),
+    readlink_short = readlink_of_none(SHORT),
+    readlink_usual = readlink_of_none(USUAL),
+    readlink_deep = readlink_of_none(DEEP),
+}
+
+/// One without arguments and without effects.
+fn by_number(number: libc::c_long) -> f64 {
+    repeated(|| {
+        // SAFETY: the callers' numbers are of calls without arguments and without effects.
+        unsafe { libc::syscall(number) };
+    })
+}
+
+fn refused_read() -> f64 {
+    let mut byte = 0u8;
+    repeated(|| {
+        // SAFETY: no descriptor has this number, so nothing is read.
+        unsafe { libc::syscall(libc::SYS_read, -1, &raw mut byte, 1) };
+    })
+}
+
+fn close_of_none() -> f64 {
+    repeated(|| {
+        // SAFETY: no descriptor has this number.
+        unsafe { libc::syscall(libc::SYS_close, -1) };
+    })
+}
+
+fn clock_as_call() -> f64 {
+    let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
+    repeated(|| {
+        // SAFETY: the kernel writes one timespec of ours.
+        unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
+    })
+}
+
+fn clock_by_vdso() -> f64 {
+    let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
+    repeated(|| {
+        // SAFETY: it writes one timespec of ours.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
+    })
 }
 
 /// The exec fails when it opens the file, before it touches the process.
-fn failed_exec() -> Estimate {
+fn failed_exec() -> f64 {
     let path = c"/proc/self/forkless-calibration-no-such-file";
     let argv = [path.as_ptr(), ptr::null()];
     let environment: [*const libc::c_char; 1] = [ptr::null()];
@@ -617,7 +820,7 @@ fn failed_exec() -> Estimate {
 }
 
 /// With both sets, as swapcontext and sigsetjmp make it; the mask stays what it is.
-fn sigprocmask() -> Estimate {
+fn sigprocmask() -> f64 {
     let (mut mask, mut old) = (0u64, 0u64);
     // SAFETY: no new set; the old one is written to eight bytes of ours.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut mask, 8) };
@@ -629,19 +832,8 @@ fn sigprocmask() -> Estimate {
     })
 }
 
-fn stat_localtime() -> Estimate {
-    let path = CString::from(c"/etc/localtime");
-    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-    repeated(|| {
-        // SAFETY: the path ends in NUL, and the kernel writes at most one stat structure.
-        unsafe { libc::stat(path.as_ptr(), status.as_mut_ptr()) };
-    })
-}
-
 /// A call by a path: its price grows with the directories that the kernel walks through.
-fn by_depth(call: impl Fn(&CStr) -> Estimate) -> Estimate {
-    let [short, usual, deep] =
-        [c"/usr", c"/usr/lib/../lib/../lib", c"/usr/lib/../lib/../lib/../lib/../lib"].map(&call);
+fn by_depth([short, usual, deep]: [Estimate; 3]) -> Estimate {
     Estimate { low: short.low.min(usual.low), mid: usual.mid, high: deep.high.max(usual.high) }
 }
 
@@ -651,8 +843,7 @@ fn missing_below(directory: &CStr) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-fn missing_stat(directory: &CStr) -> Estimate {
-    let path = missing_below(directory);
+fn stat(path: &CStr) -> f64 {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     repeated(|| {
         // SAFETY: the path ends in NUL, and the kernel writes at most one stat structure.
@@ -660,7 +851,7 @@ fn missing_stat(directory: &CStr) -> Estimate {
     })
 }
 
-fn missing_open(directory: &CStr) -> Estimate {
+fn missing_open(directory: &CStr) -> f64 {
     let path = missing_below(directory);
     repeated(|| {
         // SAFETY: the path ends in NUL.
@@ -672,7 +863,7 @@ fn missing_open(directory: &CStr) -> Estimate {
     })
 }
 
-fn readlink_of_none(directory: &CStr) -> Estimate {
+fn readlink_of_none(directory: &CStr) -> f64 {
     let mut target = [0u8; 16];
     repeated(|| {
         // SAFETY: the path ends in NUL, and the kernel writes at most 16 bytes of ours.
@@ -713,6 +904,18 @@ mod tests {
             ("no link costs time", model.readlink_of_none.mid > 0.0),
             // Less would be of memory that no child shared.
             ("a fault enters the kernel", is_call(model.fault_reused) && is_call(model.fault_copied)),
+            (
+                "a mapping costs time, and one that was written to costs more",
+                model.fork_per_mapping.mid > 0.0
+                    && model.fork_per_written_mapping.mid > model.fork_per_mapping.low,
+            ),
+            (
+                "a price of calls has an interval",
+                [model.system_call, model.unused_close, model.missing_stat, model.sigprocmask]
+                    .iter()
+                    .all(|price| price.low < price.mid && price.mid < price.high),
+            ),
+            ("a clock is read sooner by the vDSO", model.clock_call.mid > 0.0),
             ("starts and calls cost time", model.spawn.mid > 0.0 && model.system_call.mid > 0.0),
             ("an exec is more than a creation", model.program.mid > model.create.mid),
             (

@@ -125,10 +125,15 @@ fn priced(
     /// Fewer calls are no habit, and found only where every share counts.
     const LEAST: u64 = 100;
     let count = merged.calls.count;
-    let ns = each.mid * count as f64;
     // CPU time comes in ticks of 10 ms: for a process that used little, the watch's length is taken
     // instead.
-    let cpu_ns = if merged.cpu_ns >= 50_000_000 { merged.cpu_ns as f64 } else { context.window_ns };
+    let is_known = merged.cpu_ns >= 50_000_000;
+    let cpu_ns = if is_known { merged.cpu_ns as f64 } else { context.window_ns };
+    // A price that is noisy, or of a deeper path, is no more than the process has used.
+    let used = cpu_ns / count.max(1) as f64;
+    let mid = if is_known { each.mid.min(used) } else { each.mid };
+    let each = Estimate { low: each.low.min(mid), mid, high: each.high.min(used.max(mid)) };
+    let ns = each.mid * count as f64;
     let process_share = ns / cpu_ns;
     if count < LEAST
         || context.share(ns) < context.thresholds.share
@@ -371,6 +376,9 @@ fn means_again(result: i64) -> bool {
 fn price_of_constant(context: &Context<'_>, merged: &Merged) -> (&'static str, Estimate) {
     const OF_EMPTY: &str = "each costs at least (an empty call, measured here)";
     let model = context.model;
+    if clock_call(merged.nr) {
+        return ("each costs more than by the vDSO (measured here)", model.clock_call);
+    }
     if asks_only(merged.nr) && merged.calls.last >= 0 {
         return (MEASURED, model.system_call);
     }

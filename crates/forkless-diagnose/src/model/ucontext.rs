@@ -10,7 +10,6 @@ use std::ptr;
 use libc::ucontext_t;
 
 use super::repeated;
-use crate::estimate::Estimate;
 
 /// Enough for a function that calls another, with room for the dynamic linker's first look-up of
 /// it.
@@ -41,13 +40,13 @@ extern "C" fn go_back() {
 }
 
 /// The cost of one switch. A round has two.
-pub(super) fn swapcontext() -> Estimate {
+pub(super) fn swapcontext() -> f64 {
     let mut stack = vec![0u8; STACK];
     let mut pair = Pair { here: MaybeUninit::uninit(), there: MaybeUninit::uninit() };
     let there = pair.there.as_mut_ptr();
     // SAFETY: room for one context of ours.
     if unsafe { libc::getcontext(there) } != 0 {
-        return Estimate::default();
+        return 0.0;
     }
     let stack = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK };
     // SAFETY: getcontext has filled it.
@@ -62,11 +61,11 @@ pub(super) fn swapcontext() -> Estimate {
         unsafe { libc::swapcontext(here, there) };
     });
     PAIR.set(ptr::null_mut());
-    round.times(0.5)
+    round / 2.0
 }
 
 /// getcontext alone; setcontext costs the same, and cannot be measured without a jump.
-pub(super) fn getcontext() -> Estimate {
+pub(super) fn getcontext() -> f64 {
     let mut context = MaybeUninit::uninit();
     repeated(|| {
         // SAFETY: room for one context of ours.
