@@ -449,8 +449,11 @@ impl Reach {
     /// memory back after the request that forked: then the mappings that were read had no room for
     /// so many bytes, and say nothing.
     fn absent(&self, anon: u64) -> u64 {
+        // The kernel's counters are exact to some tens of pages, and pages that were made read-only
+        // since are anonymous, too.
+        const INEXACT: u64 = 1 << 20;
         match self.writable {
-            Some(writable) if anon <= writable.private => anon.min(writable.within_reach),
+            Some(writable) if anon <= writable.private + INEXACT => anon.min(writable.within_reach),
             _ => anon,
         }
     }

@@ -9,12 +9,13 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial, unfolded};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 21] = [
+    let tests: [(&str, fn()); 22] = [
         ("findings::full_forks_that_exec", full_forks),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
         ("findings::huge_pages_already_in_use_are_no_finding", huge_already),
         ("findings::memory_kept_out_of_huge_pages_is_no_finding", excluded_from_huge_pages),
         ("findings::who_refuses_huge_pages_is_told_so", refused_huge_pages),
+        ("findings::forks_of_many_mappings", many_mappings),
         ("findings::spawns_are_no_finding", healthy),
         ("findings::shells_for_simple_lines", shells),
         ("findings::shells_that_are_needed_are_no_finding", needed_shells),
@@ -150,6 +151,40 @@ fn refused_huge_pages() {
     assert!(why.contains("turned transparent huge pages off for itself"), "{finding:#}");
     assert!(!finding["command"].as_str().expect("a command").contains("huge-pages"), "{finding:#}");
     assert_saves(&finding["saving_each_ns"]);
+}
+
+/// Regression: forks of 40 ms were no finding, or were explained by the page-table entries alone,
+/// whose copy takes 1.5 ms.
+fn many_mappings() {
+    const PAIRS: u64 = 10_000;
+    // So many that the program still runs when its mappings have been read.
+    const FORKS: u64 = 20;
+    let Some(program) = crate::support::program("many_mappings.c") else { return skip("no compiler") };
+    let program = program.to_string_lossy();
+    let found = |how: &str, kind: &str| {
+        let report = crate::support::report_in(
+            "tracepoints",
+            &[&*program, how, &PAIRS.to_string(), &FORKS.to_string()],
+        )?;
+        let price = |name: &str| report["model"][name]["mid"].as_f64().expect("a price");
+        assert!(price("fork_per_mapping") > 0.0 && price("fork_per_written_mapping") > 0.0);
+        Some(of_kind(&report, kind))
+    };
+    let Some(alone) = found("exit", "fork_of_many_mappings") else { return };
+    let Some(execs) = found("exec", "full_fork_then_exec") else { return };
+    for finding in [&alone, &execs] {
+        assert_eq!(finding["count"], FORKS, "{finding:#}");
+        let fact = crate::support::fact(finding, "mappings copied each time").expect("it is told");
+        let mut counts = fact.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
+        let (all, written): (u64, u64) = (counts.next().expect("all"), counts.next().expect("written"));
+        assert!((2 * PAIRS..2 * PAIRS + 100).contains(&all), "{fact}");
+        assert!((PAIRS..PAIRS + 100).contains(&written), "{fact}");
+        assert!(finding["reason"].to_string().contains(&format!("{all} mappings")), "{finding:#}");
+        assert_saves(&finding["saving_each_ns"]);
+    }
+    assert!(alone["remedy"].to_string().contains("fewer, larger mappings"), "{alone:#}");
+    // `run` copies mappings, too.
+    assert!(execs["command"].to_string().contains("forkless diagnose -- "), "{execs:#}");
 }
 
 fn huge_already() {

@@ -133,6 +133,9 @@ const MAX_NAMES: usize = 16_384;
 const MAX_STACKS: usize = 16;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
+/// Nor do forks that take less than this, nanoseconds. Of a slower one with little memory the
+/// mappings may be many.
+const MAPPINGS_FROM_NS: u64 = 1_000_000;
 /// Everything collected in a watch.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -175,6 +178,8 @@ pub(crate) struct Collected {
     began_ticks: u64,
     /// Through the kernel side's table of system calls.
     calls_walk: Walk,
+    /// Through the mappings of processes with little memory.
+    mappings_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
     returns: Vec<ReturnAt>,
@@ -220,6 +225,7 @@ impl Collected {
             sums: Sums::default(),
             began_ticks: procfs::ticks_since_boot(),
             calls_walk: Walk::default(),
+            mappings_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
             returns: Vec::new(),
@@ -413,6 +419,13 @@ impl Collected {
         self.meet(program, Some(creation.caller_comm.as_str()).filter(|comm| !comm.is_empty()));
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(program);
+        } else if creation.kind == CreationKind::FullFork && self.mappings_walk.is_due() {
+            let ns = creation.caller_waited_ns.or(creation.copy_ns);
+            if ns.is_some_and(|ns| ns >= MAPPINGS_FROM_NS) {
+                self.mappings_walk.began();
+                self.look_at_pages(program);
+                self.mappings_walk.ended();
+            }
         }
         // The remedy is not for smaller ones, so their command lines are not read.
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= speculated_from() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::forecast::Mergeable;
-use crate::mappings::{Mapping, page_kinds};
+use crate::mappings::{Mapping, MappingCount, page_kinds};
 use crate::procfs::{self, PageKinds};
 
 /// Page kinds (first and last seen) and settings of a process that forks much memory. They are read
@@ -12,6 +12,7 @@ use crate::procfs::{self, PageKinds};
 pub(crate) struct PageHistory {
     pub(crate) first: PageKinds,
     pub(crate) last: PageKinds,
+    pub(crate) mappings: MappingCount,
     /// `None` where it is not known.
     pub(crate) mergeable: Option<Mergeable>,
     /// It has turned transparent huge pages off for itself.
@@ -30,6 +31,7 @@ impl PageHistory {
         let kinds = page_kinds(&mappings);
         Some(Self {
             mergeable: Mergeable::of(pid, &mappings),
+            mappings: MappingCount::of(&mappings),
             first: kinds,
             last: kinds,
             refuses_huge: procfs::refuses_huge_pages(pid),
@@ -50,6 +52,7 @@ impl PageHistory {
             && let Ok(mappings) = Mapping::of(pid)
         {
             self.mergeable = Mergeable::of(pid, &mappings);
+            self.mappings = MappingCount::of(&mappings);
         }
     }
 }

@@ -119,6 +119,16 @@ pub(super) fn for_workers(process: &ProcessName, stack: &[Frame]) -> String {
     text.to_owned()
 }
 
+/// For such forks of very many mappings.
+pub(super) fn for_many_mappings(process: &ProcessName, stack: &[Frame]) -> &'static str {
+    match family(process, stack) {
+        Some(Family::Make | Family::Other) | None => {
+            "Keep memory in fewer, larger mappings (no guard page, mprotect or mmap for each small piece), or fork before they are made"
+        }
+        Some(_) => "Fork before the data is mapped, or map it in fewer, larger pieces",
+    }
+}
+
 /// What it costs to start a line's programs by words, beside the shell that this saves: by a fork
 /// each they copy what their caller holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use crate::creation::{CallerMemory, Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::file_name::file_name;
 use crate::forecast::HUGE_ENOUGH;
+use crate::mappings::MappingCount;
 use crate::program::ProcessName;
 use crate::reach::{self, Obstacle};
 use crate::remedy::{Remedy, Treatment};
@@ -204,13 +205,26 @@ fn borrow_places(merged: &mut HashMap<Key, Merged>) {
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     let then_exec =
         merge(context, Outcome::ForkThenExec).into_iter().filter_map(|m| fork_then_exec(context, &m));
-    let alone = merge(context, Outcome::ForkAlone).into_iter().filter_map(|m| fork_alone(context, &m));
+    let alone = merge(context, Outcome::ForkAlone).into_iter().filter_map(|merged| {
+        let pages = copied(context, &merged);
+        // By the prices: of measured times nobody can tell which part is whose.
+        let of_entries = context.model.fork_per_entry.mid * pages.entries;
+        if pages.mappings.all > MANY_MAPPINGS && pages.of_mappings.mid > of_entries {
+            of_many_mappings(context, &merged, &pages)
+        } else {
+            fork_alone(context, &merged)
+        }
+    });
     then_exec.chain(alone).collect()
 }
 
-/// Page-table entries copied at each fork, as far as the page kinds are known.
+/// What is copied at each fork, as far as the page kinds are known.
 struct Copied {
+    /// Page-table entries.
     entries: f64,
+    mappings: MappingCount,
+    /// What the mappings cost.
+    of_mappings: Estimate,
     huge_share: Option<f64>,
 }
 
@@ -218,7 +232,10 @@ fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
     let history = context.pages(&merged.programs);
     let huge_share = history.map(|history| history.last.huge_share());
     let huge_bytes = merged.group.anon.mean * huge_share.unwrap_or(0.0);
+    let mappings = context.mappings(&merged.programs);
     Copied {
+        mappings,
+        of_mappings: context.model.mappings(mappings),
         entries: (merged.group.anon.mean - huge_bytes + merged.group.swap.mean).max(0.0) / 4096.0,
         huge_share,
     }
@@ -265,6 +282,9 @@ fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
     of_these.max(1)
 }
 
+/// Fewer mappings are not worth a word: they cost half a millisecond.
+const MANY_MAPPINGS: u64 = 1000;
+
 fn memory_evidence(group: &Group, pages: &Copied) -> Vec<Evidence> {
     let mut list = vec![
         evidence("resident memory of the caller", mib(group.resident.mean)),
@@ -281,6 +301,11 @@ fn memory_evidence(group: &Group, pages: &Copied) -> Vec<Evidence> {
     ];
     if group.hugetlb.mean > 0.0 {
         list.push(evidence("hugetlb memory", mib(group.hugetlb.mean)));
+    }
+    if pages.mappings.all > MANY_MAPPINGS {
+        let MappingCount { all, written } = pages.mappings;
+        list.push(evidence("mappings copied each time", format!("{all}, {written} of them written to")));
+        list.push(evidence("their part of the fork (predicted)", interval(pages.of_mappings)));
     }
     list
 }
@@ -311,15 +336,20 @@ fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> Call {
             },
         };
     }
-    let huge = (group.anon.mean / 4096.0 - pages.entries).max(0.0) / 512.0;
     let (each, how) = match sampled_cost(context, merged) {
         Some(sampled) => (sampled, "fork() each time, in the caller (CPU samples in kernel_clone)"),
         None => (
-            context.model.fork(pages.entries as u64, huge as u64).plus(sparse_tables(context, group, huge)),
+            fork_of_pages(context, group, pages).plus(pages.of_mappings),
             "fork() each time, in the caller (predicted)",
         ),
     };
     Call { each, sum_ns: each.mid * group.count as f64, how }
+}
+
+/// The predicted cost of a fork of these pages, without that of many mappings.
+fn fork_of_pages(context: &Context<'_>, group: &Group, pages: &Copied) -> Estimate {
+    let huge = (group.anon.mean / 4096.0 - pages.entries).max(0.0) / 512.0;
+    context.model.fork(pages.entries as u64, huge as u64).plus(sparse_tables(context, group, huge))
 }
 
 /// The cost of the caller's page tables that map next to nothing.
@@ -382,7 +412,8 @@ fn is_worth_a_word(
         / f64::from(2 << 20);
     let copy = model.fork_per_entry.high * pages.entries
         + model.fork_per_huge_page.unwrap_or_default().high * huge_pages
-        + sparse_tables(context, group, huge_pages).high;
+        + sparse_tables(context, group, huge_pages).high
+        + pages.of_mappings.high;
     let teardown = model.teardown_per_entry.high * pages.entries;
     let explained_in_caller = MARGIN * copy + fault_each;
     let each = each.min(explained_in_caller + MARGIN * teardown);
@@ -530,7 +561,11 @@ fn under_run(context: &Context<'_>, merged: &Merged, costs: &Costs) -> Result<Un
     let price = context.speculation(&merged.programs);
     let anon = merged.group.anon.mean as u64;
     let lacked = 1.0 - context.reach(&merged.programs).map_or(0.0, |reach| reach.left(anon));
-    let saving = |cost: Estimate, price| part(cost.times(lacked).minus(price).at_least_zero(), share);
+    // A child that lacks a mapping's memory costs its mapping all the same.
+    let saving = |cost: Estimate, price| {
+        let of_pages = cost.minus(costs.pages.of_mappings).at_least_zero();
+        part(of_pages.times(lacked).minus(price).at_least_zero(), share)
+    };
     let in_all = saving(costs.whole, price.in_all);
     if in_all.mid <= 0.0 {
         return Err(Obstacle::Cheap);
@@ -643,7 +678,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         title: format!(
             "{name} forks {} to start {}: {} each, {:.1} a second",
             mib(group.resident.mean),
-            programs.first().map_or("a program", |(path, _)| file_name(path)),
+            started_programs(&programs),
             time(call.mid),
             context.per_second(count),
         ),
@@ -659,8 +694,8 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         fork_times: Some(fork_times(call, group, true)),
         evidence: list,
         reason: format!(
-            "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
-            pages.entries
+            "fork() copies {} that the exec throws away, and write-protects every page of the caller.",
+            copied_things(pages)
         ),
         explanation: advice::for_starts(
             &merged.process,
@@ -687,6 +722,31 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             saving_each,
         )
     })
+}
+
+/// The programs of a title, the most frequent first.
+fn started_programs(programs: &[(String, u64)]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for (path, _) in programs {
+        if !names.contains(&file_name(path)) {
+            names.push(file_name(path));
+        }
+    }
+    match names[..] {
+        [] => "a program".to_owned(),
+        [one] => one.to_owned(),
+        [one, other] => format!("{one} and {other}"),
+        [one, other, ..] => format!("{one}, {other} and others"),
+    }
+}
+
+/// What a fork copies, in words.
+fn copied_things(pages: &Copied) -> String {
+    let entries = format!("about {:.0} page-table entries", pages.entries);
+    match pages.mappings.all {
+        all if all > MANY_MAPPINGS => format!("{all} mappings and {entries}"),
+        _ => entries,
+    }
 }
 
 /// The facts about forks whose children go on with the memory.
@@ -749,6 +809,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         Some(mergeable) => mergeable.fork(group.anon.mean, model)?,
         None => model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64),
     };
+    let with_huge_pages = with_huge_pages.plus(pages.of_mappings);
     let mut saving_each = call.minus(with_huge_pages).at_least_zero();
     if mergeable.is_none() {
         // Perhaps nothing of its memory can be merged.
@@ -807,6 +868,49 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             &merged.process,
             &merged.programs,
             count,
+            saving_each,
+        )
+    })
+}
+
+/// A fork whose child goes on, and which copies many mappings.
+fn of_many_mappings(context: &Context<'_>, merged: &Merged, pages: &Copied) -> Option<Finding> {
+    let group = &merged.group;
+    let call = call_cost(context, merged, pages);
+    let without = fork_of_pages(context, group, pages);
+    // What was measured tells more than the prices, as far as they explain it.
+    let (rest, most) = (call.each.minus(without).at_least_zero(), pages.of_mappings.high);
+    let saving_each =
+        Estimate { low: rest.low.min(most), mid: rest.mid.min(most), high: rest.high.min(most) };
+    if !is_worth_a_word(context, group, pages, saving_each.mid, saving_each.mid, 0.0) {
+        return None;
+    }
+    let name = label(&merged.process);
+    let all = pages.mappings.all;
+    let mut list = vec![evidence(call.how, interval(call.each))];
+    list.extend(memory_evidence(group, pages));
+    list.push(evidence("the same fork with few mappings (predicted)", interval(without)));
+    list.extend(merged.lines_evidence(context));
+    list.extend(merged.unplaced_evidence());
+    Some(Finding {
+        title: format!("{name} forks {all} mappings and goes on: {} each", time(call.each.mid)),
+        stack: merged.stack.clone(),
+        lines: merged.lines(),
+        cost: Cost { caller_ns: Some(call.sum_ns), cpu_share: context.share(call.sum_ns), ..Cost::default() },
+        fork_times: Some(fork_times(call.each, group, false)),
+        evidence: list,
+        reason: format!(
+            "The kernel copies what it keeps of each mapping: fork() copies {}.",
+            copied_things(pages)
+        ),
+        explanation: advice::for_many_mappings(&merged.process, &merged.stack).to_owned(),
+        saving_in_caller_ns: Some(saving_each),
+        counts_at_any_cost: true,
+        ..context.finding(
+            FindingKind::ForkOfManyMappings,
+            &merged.process,
+            &merged.programs,
+            group.count,
             saving_each,
         )
     })
@@ -1056,6 +1160,18 @@ mod tests {
         };
         assert_eq!(obstacle(1), None);
         assert!(matches!(obstacle(30), Some(Obstacle::Acts(act)) if act.contains("create threads")));
+    }
+
+    /// "to start echo" was said of ten echo and ten true.
+    #[test]
+    fn a_title_names_what_is_started() {
+        let of = |names: &[&str]| {
+            started_programs(&names.iter().map(|name| ((*name).to_owned(), 1)).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["/bin/echo", "/bin/true"]), "echo and true");
+        assert_eq!(of(&["/bin/sh", "/usr/bin/sh"]), "sh");
+        assert_eq!(of(&["/a", "/b", "/c"]), "a, b and others");
+        assert_eq!(of(&[]), "a program");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::collect::{Collected, Group, LineCounts, LineShare, Outcome, PageHisto
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::interpreter::Family;
+use crate::mappings::MappingCount;
 use crate::model::{CostModel, Speculation};
 use crate::procfs;
 use crate::program::{KnownProgram, ProcessName};
@@ -56,6 +57,8 @@ kinds! {
     FullForkThenExec = "full_fork_then_exec",
     /// An intended fork (a snapshot, a worker) copies more page-table entries than necessary.
     ForkOfSmallPages = "fork_of_small_pages",
+    /// An intended fork copies very many mappings.
+    ForkOfManyMappings = "fork_of_many_mappings",
     /// A shell is started for a line that does not need one.
     NeedlessShell = "needless_shell",
     /// rt_sigprocmask calls that change nothing.
@@ -241,6 +244,7 @@ impl Finding {
         let creates = match self.kind {
             FindingKind::FullForkThenExec
             | FindingKind::ForkOfSmallPages
+            | FindingKind::ForkOfManyMappings
             | FindingKind::NeedlessShell
             | FindingKind::PathSearch
             | FindingKind::MissingProgram
@@ -475,6 +479,11 @@ impl Context<'_> {
     /// What is known of the pages of one of these processes.
     fn pages(&self, programs: &[ProgramKey]) -> Option<&PageHistory> {
         programs.iter().find_map(|program| self.collected.pages.get(program))
+    }
+
+    /// How many mappings one of these processes has, as far as that was looked at.
+    fn mappings(&self, programs: &[ProgramKey]) -> MappingCount {
+        self.pages(programs).map_or_else(MappingCount::default, |history| history.mappings)
     }
 
     /// What is known of the preloaded library in one of these processes.

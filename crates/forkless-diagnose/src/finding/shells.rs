@@ -141,6 +141,7 @@ fn by_words(
     let entries = (anon.mean - huge) / 4096.0;
     let model = context.model;
     let copy = model.fork(entries as u64, (huge / f64::from(2 << 20)) as u64);
+    let copy = copy.plus(model.mappings(context.mappings(&caller.programs)));
     // In place of the shell's start of it.
     let each = copy.plus(model.teardown_per_entry.times(entries)).minus(model.spawn).mid;
     if each * f64::from(copies) > shell.mid { ByWords::More } else { ByWords::Less }
