@@ -58,8 +58,8 @@ pub enum Obstacle {
     Acts(&'static str),
     /// Only so many of the forks of the call site lead to an exec, of so many.
     SeldomExecs(u64, u64),
-    /// Most closes of the loop are of a kind that the library leaves to the kernel.
-    Closes,
+    /// The library leaves most closes of the loop to the kernel, for this reason.
+    Closes(&'static str),
 }
 
 impl fmt::Display for Obstacle {
@@ -114,14 +114,11 @@ impl fmt::Display for Obstacle {
                 *ns as f64 / 1e6,
                 limit_ns() / 1_000_000
             ),
-            Self::Acts(act) => f.write_str(act),
+            Self::Acts(why) | Self::Closes(why) => f.write_str(why),
             Self::SeldomExecs(0, _) => f.write_str("no child of this place gets to execute a program"),
             Self::SeldomExecs(execs, forks) => {
                 write!(f, "only {execs} of {forks} children of this place execute a program")
             }
-            Self::Closes => f.write_str(
-                "it answers libc's close in the child of a fork, for numbers from 1024 on beyond the descriptor table, if no other system call is between",
-            ),
         }
     }
 }

@@ -11,6 +11,29 @@ pub(crate) struct TopNames {
 
 const MOST_NAMES: usize = 32;
 
+/// Counts of the latest processes: of 16,384 at least, if there were so many.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LatestCounts {
+    latest: HashMap<u32, u64>,
+    before: HashMap<u32, u64>,
+}
+
+impl LatestCounts {
+    const MOST: usize = 16_384;
+
+    pub(crate) fn add(&mut self, pid: u32, count: u64) {
+        if self.latest.len() >= Self::MOST {
+            self.before = std::mem::take(&mut self.latest);
+        }
+        *self.latest.entry(pid).or_default() += count;
+    }
+
+    pub(crate) fn of(&self, pid: u32) -> u64 {
+        let count = |counts: &HashMap<u32, u64>| counts.get(&pid).copied().unwrap_or(0);
+        count(&self.latest) + count(&self.before)
+    }
+}
+
 impl TopNames {
     pub(crate) fn add(&mut self, name: &str) {
         self.add_many(name, 1);

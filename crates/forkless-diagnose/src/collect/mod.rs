@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(test)]
 pub(crate) use self::bounded::TopNames;
-use self::bounded::{forget_the_least, forget_the_least_of};
+use self::bounded::{LatestCounts, forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
 pub(crate) use self::group::Group;
 pub use self::group::Outcome;
@@ -167,6 +167,8 @@ pub(crate) struct Collected {
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
     starters: Starters,
+    /// By child: calls of its close loops that the preloaded library would answer.
+    pub(crate) answered: LatestCounts,
     pub(crate) loops: Loops,
     origins: Origins,
     moments: Moments,
@@ -217,6 +219,7 @@ impl Collected {
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
             starters: Starters::default(),
+            answered: LatestCounts::default(),
             loops: Loops::default(),
             origins: Origins::default(),
             moments: Moments::new(),
@@ -430,6 +433,9 @@ impl Collected {
         // The remedy is not for smaller ones, so their command lines are not read.
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= speculated_from() {
             self.programs.invoked(program);
+        }
+        if creation.closes > 0 {
+            self.answered.add(creation.child, creation.closes);
         }
         let told = self.programs.name(program).and_then(|name| name.cgroup.as_deref());
         let cgroup = self.cgroups.name(creation.caller_cgroup, told);

@@ -31,8 +31,8 @@ struct Merged {
 }
 
 impl Merged {
-    /// Of closes of descriptors that are not open: those that the preloaded library answers. The
-    /// kernel side counts them in place of bytes.
+    /// Of calls on descriptors that are not open: those that the preloaded library answers. The
+    /// kernel side counts such closes in place of bytes.
     fn answered(&self) -> u64 {
         self.calls.bytes
     }
@@ -48,6 +48,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         // open and stat of the zone file are one finding.
         let (family, number) = match *class {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
+            CLASS_ANY if is_of_close_loop(*nr, calls) => (CLASS_CLOSE_UNUSED, *nr),
             class => (class, *nr),
         };
         let place = Place { pid, nr: u32::from(*nr), ip: *ip, word: 0, image: program.image };
@@ -60,7 +61,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
                     cpu_ns: 0,
                     place: (0, place),
                     nr: *nr,
-                    class: *class,
+                    class: family,
                 }
             });
         if !entry.programs.contains(&program) {
@@ -72,7 +73,11 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         }
         entry.calls.count += calls.count;
         entry.calls.same += calls.same;
-        entry.calls.bytes += calls.bytes;
+        entry.calls.bytes += match family {
+            // Such a call is told with its own process, and the child's creation has the sum.
+            CLASS_CLOSE_UNUSED if *class == CLASS_ANY => context.collected.answered.of(pid).min(calls.count),
+            _ => calls.bytes,
+        };
         entry.calls.last = calls.last;
         if calls.count > entry.place.0 {
             entry.place = (calls.count, place);
@@ -141,8 +146,6 @@ fn priced(
     {
         return None;
     }
-    // A noisy price is no more than the process has used.
-    let each = Estimate { high: each.high.min((cpu_ns / count as f64).max(each.mid)), ..each };
     let stack = context.stack(&merged.place.1);
     let text = text(&stack);
     let mut list = vec![
@@ -238,8 +241,21 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     })
 }
 
+/// Whether these calls of fcntl are part of a loop over descriptor numbers: it asks for each
+/// whether it is open, or marks each close-on-exec.
+fn is_of_close_loop(nr: u16, calls: &Calls) -> bool {
+    let is_fcntl = i32::from(nr) == syscalls::Sysno::fcntl.id();
+    is_fcntl && calls.last == -i64::from(libc::EBADF) && always_same(calls)
+}
+
+/// A CPU's first result has no predecessor to compare with.
+fn always_same(calls: &Calls) -> bool {
+    calls.same as f64 >= calls.count as f64 * 0.99
+}
+
 fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    let each = context.model.system_call;
+    let is_fcntl = i32::from(merged.nr) == syscalls::Sysno::fcntl.id();
+    let each = if is_fcntl { context.model.system_call } else { context.model.unused_close };
     let count = merged.calls.count;
     let found = finding(context, merged, each, |stack| {
         let (remedy, obstacle) = match closes_answered(context, merged, stack) {
@@ -252,13 +268,18 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         Text {
             kind: FindingKind::CloseLoop,
             title: format!(
-                "{} closes descriptors that are not open, {:.0} a second",
+                "{} {} descriptors that are not open, {:.0} a second",
                 label(&merged.process),
+                if is_fcntl { "calls fcntl for" } else { "closes" },
                 context.per_second(count)
             ),
             reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
                 .to_owned(),
-            explanation: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
+            explanation: if is_fcntl {
+                "Use close_range(2), which closes or marks (CLOSE_RANGE_CLOEXEC) those that are open, or open descriptors close-on-exec"
+            } else {
+                "Use close_range(2) or closefrom(3), or open descriptors close-on-exec"
+            }.to_owned(),
             remedy,
             obstacle,
             check: diagnose_again(merged),
@@ -286,16 +307,27 @@ const ANSWERED: &str = "answered by the preloaded library";
 /// What keeps the preloaded library from most of these closes.
 fn closes_answered(context: &Context<'_>, merged: &Merged, stack: &[Frame]) -> Result<(), Obstacle> {
     context.everywhere.in_close_loops(context.reach(&merged.programs))?;
-    let are_most = merged.answered() * 2 >= merged.calls.count;
-    if are_most && is_by_libcs_close(stack) { Ok(()) } else { Err(Obstacle::Closes) }
+    if !is_by_libcs_close(stack) {
+        return Err(Obstacle::Closes("the loop makes its system calls by another function than libc's"));
+    }
+    if merged.answered() * 2 >= merged.calls.count {
+        return Ok(());
+    }
+    Err(Obstacle::Closes(
+        "the loop makes another system call between its closes, or skips numbers, or ends below 1024, or is in no child of a fork",
+    ))
 }
 
 /// Whether the library can be in the place of the function that makes these calls. What libc calls
 /// within itself (`__close_nocancel`, `syscall`) does not come to it.
 fn is_by_libcs_close(stack: &[Frame]) -> bool {
     let Some(innermost) = stack.first() else { return true };
-    let is_name = |name: &str| ["close", "libc_close"].contains(&name.trim_start_matches('_'));
-    innermost.is_of_c_library() && innermost.function.as_deref().is_none_or(is_name)
+    const NAMES: [&str; 6] = ["close", "libc_close", "fcntl", "fcntl64", "libc_fcntl", "libc_fcntl64"];
+    let is_name = |name: &str| NAMES.contains(&name.trim_start_matches('_'));
+    // glibc's fcntl has its system call in a function of its own (__fcntl64_nocancel_adjusted).
+    let own = stack.iter().take_while(|frame| frame.is_of_c_library()).take(2);
+    let is_named = |frame: &Frame| frame.function.as_deref().is_some_and(is_name);
+    innermost.is_of_c_library() && (innermost.function.is_none() || own.into_iter().any(is_named))
 }
 
 /// Whether the preloaded library answers the loops of closes of these programs' children, as far as
@@ -392,8 +424,7 @@ fn price_of_constant(context: &Context<'_>, merged: &Merged) -> (&'static str, E
 
 fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let calls = merged.calls;
-    // A CPU's first result has no predecessor to compare with.
-    let same = calls.same as f64 >= calls.count as f64 * 0.99;
+    let same = always_same(&calls);
     let fails = calls.last < 0 && !means_again(calls.last);
     let clock = clock_call(merged.nr);
     if !(clock || same && (asks_only(merged.nr) || fails)) {

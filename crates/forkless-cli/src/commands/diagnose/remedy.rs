@@ -18,7 +18,7 @@ pub(super) fn sentence(finding: &Finding) -> String {
             Some(why) if matches!(finding.obstacle, Some(Obstacle::Shells(_))) => {
                 format!(" (`forkless run` leaves the shell, as {why})")
             }
-            Some(why) => format!(" (`forkless run` changes nothing, as {why})"),
+            Some(why) => format!(" (`forkless run` does not help here: {why})"),
             None => String::new(),
         },
     };
