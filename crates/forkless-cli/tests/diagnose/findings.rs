@@ -332,6 +332,32 @@ fn constant() {
     assert!(price("missing_stat") > 0.0, "{}", report["model"]);
     let measured = crate::support::fact(&finding, "each costs (stat of a missing file, measured here)");
     assert!(measured.is_some(), "{finding:#}");
+    clock_by_call();
+}
+
+/// Regression: a program that calls syscall() was told to choose another clock source, and had one
+/// that the vDSO reads.
+fn clock_by_call() {
+    let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let source = std::fs::read_to_string(source).unwrap_or_default();
+    let line = format!(
+        "my $time = ' ' x 16; my $n = 0; while ($n++ < 500000) {{ syscall({}, 1, $time) }}",
+        libc::SYS_clock_gettime
+    );
+    let Some(report) = crate::support::report_in("tracepoints", &["/usr/bin/perl", "-e", &line]) else {
+        return;
+    };
+    let finding = of_kind(&report, "constant_system_call");
+    let own = &finding["saving_each_ns"]["mid"];
+    assert_eq!(own, &report["model"]["clock_call"]["mid"], "{finding:#}");
+    let remedy = finding["remedy"].as_str().expect("text");
+    if ["tsc", "kvm-clock"].contains(&source.trim()) {
+        let expected = format!("the clock source ({}) has a vDSO", source.trim());
+        assert!(remedy.contains("and not syscall()") && remedy.contains(&expected), "{remedy}");
+        assert!(!finding["command"].to_string().contains("current_clocksource"), "{finding:#}");
+    } else {
+        assert!(remedy.contains("clock source"), "{remedy}");
+    }
 }
 
 /// A loop device on a file, taken away again when dropped.

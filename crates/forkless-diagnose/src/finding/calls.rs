@@ -8,6 +8,7 @@ use crate::collect::Calls;
 use crate::creation::{Place, ProgramKey};
 use crate::estimate::Estimate;
 use crate::event::BlockReads;
+use crate::procfs;
 use crate::program::ProcessName;
 use crate::reach::{CLOSE_LOOP_SPEEDUP, Obstacle};
 use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
@@ -422,6 +423,42 @@ fn price_of_constant(context: &Context<'_>, merged: &Merged) -> (&'static str, E
     }
 }
 
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// The machine's source of time; `None` if it is not known.
+struct ClockSource(Option<String>);
+
+impl ClockSource {
+    fn of_this_machine() -> Self {
+        Self(procfs::read(CLOCK_SOURCE).map(|name| name.trim().to_owned()))
+    }
+
+    /// Whether the vDSO reads it (`vdso_clock_mode` of each in the kernel).
+    fn is_in_vdso(&self) -> bool {
+        const READ: [&str; 5] =
+            ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "arch_mmio_counter"];
+        self.0.as_deref().is_some_and(|name| READ.contains(&name))
+    }
+
+    /// What a program does that reads it through the kernel, with its stack innermost first.
+    fn remedy(&self, stack: &[Frame]) -> String {
+        let Some(name) = self.0.as_deref().filter(|_| self.is_in_vdso()) else {
+            return "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often"
+                .to_owned();
+        };
+        let is_syscall = |frame: &Frame| frame.function.as_deref() == Some("syscall");
+        let by_itself = stack.first().is_some_and(|frame| is_syscall(frame) || !frame.is_of_library());
+        if by_itself {
+            return format!(
+                "Call the C library's clock_gettime, and not syscall(): the clock source ({name}) has a vDSO, which the program does not use"
+            );
+        }
+        format!(
+            "Read the clock less often, or another clock: the clock source ({name}) has a vDSO, but that reads no clock of CPU time, and none that was opened"
+        )
+    }
+}
+
 fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let calls = merged.calls;
     let same = always_same(&calls);
@@ -436,7 +473,8 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let name =
         syscalls::Sysno::new(usize::from(merged.nr)).map_or("an unknown system call", |call| call.name());
     let (measured, each) = price_of_constant(context, merged);
-    priced(context, merged, measured, each, |_| Text {
+    let clocks = ClockSource::of_this_machine();
+    priced(context, merged, measured, each, |stack| Text {
         kind: FindingKind::ConstantSystemCall,
         title: format!(
             "{} calls {name} {:.0} times a second{}",
@@ -445,12 +483,12 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             if clock { " as a real system call" } else { " and always gets the same" }
         ),
         reason: if clock {
-            "The clock is read through the kernel instead of the vDSO: the clock source does not allow it, or it is a CPU-time clock.".to_owned()
+            "The clock is read through the kernel instead of the vDSO.".to_owned()
         } else {
             format!("The result is {} every time, yet each call enters the kernel.", calls.last)
         },
         explanation: if clock {
-            "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often".to_owned()
+            clocks.remedy(stack)
         } else {
             format!(
                 "Call {name} once and keep the result{}",
@@ -459,10 +497,8 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         },
         remedy: Remedy::Change,
         obstacle: None,
-        check: if clock {
-            FollowUp::Command(
-                "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned(),
-            )
+        check: if clock && !clocks.is_in_vdso() {
+            FollowUp::Command(format!("cat {CLOCK_SOURCE}"))
         } else {
             diagnose_again(merged)
         },
