@@ -7,8 +7,9 @@ use crate::support::{add_needing, fact, fixture, functions, of_kind, program, re
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 6] = [
+    let tests: [Test; 7] = [
         ("loops::asyncio_that_waits_for_a_programs_end", asyncio, "python3"),
+        ("loops::asyncio_that_always_has_something_to_run", busy_asyncio, "python3"),
         ("loops::node_that_waits_for_a_programs_end", node, "node"),
         ("loops::node_with_a_line_that_waits_and_one_that_goes_on", mixed_node, "node"),
         ("loops::one_that_copies_memory_to_start_programs", forks, "cc"),
@@ -59,6 +60,14 @@ fn asyncio() {
     let Some(mended) = report_in("tracepoints", &["python3", &server, "await"]) else { return };
     assert!(mended["starts"]["programs"].as_u64().is_some_and(|programs| programs >= 20), "{mended}");
     is_not_held_until_an_end(&mended);
+}
+
+/// Regression: a loop that is never seen to wait was none.
+fn busy_asyncio() {
+    let Some(report) = report_in("tracepoints", &["python3", &fixture("loop.py"), "busy"]) else { return };
+    let finding = of_kind(&report, "loop_blocked");
+    assert!(finding["title"].to_string().contains("it waits for the end of sleep"), "{finding}");
+    assert!(fact(&finding, END).is_some_and(|value| value.ends_with(" of 20 times")), "{finding}");
 }
 
 fn node() {

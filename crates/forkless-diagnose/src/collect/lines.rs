@@ -101,6 +101,8 @@ pub(super) struct Read {
     pub(super) frames: Vec<Frame>,
     /// The language's library waits for the child's end in an event loop of its own.
     pub(super) in_own_loop: bool,
+    /// The caller stands in a function of the language's library that runs an event loop.
+    pub(super) in_event_loop: bool,
     /// The creations of its place that it stands for: only some callers are read.
     pub(super) stands_for: u64,
 }
@@ -108,7 +110,8 @@ pub(super) struct Read {
 impl Read {
     fn of(frames: Vec<forkless_frames::Frame>, stands_for: u64) -> Self {
         let in_own_loop = frames.iter().any(|frame| waits_in_own_loop(&frame.function, &frame.file));
-        Self { frames: of_the_user(frames), in_own_loop, stands_for }
+        let in_event_loop = frames.iter().any(|frame| runs_event_loop(&frame.function, &frame.file));
+        Self { frames: of_the_user(frames), in_own_loop, in_event_loop, stands_for }
     }
 
     /// What is known of a reading that has failed.
@@ -690,6 +693,12 @@ fn waits_in_own_loop(function: &str, file: &str) -> bool {
     file.starts_with("node:") && starts_children(file) && function.ends_with("Sync")
 }
 
+/// Whether a function is asyncio's that waits for events and runs what they call. A loop that
+/// always has something to run is never seen to wait.
+fn runs_event_loop(function: &str, file: &str) -> bool {
+    file.ends_with("/asyncio/base_events.py") && function.ends_with("_run_once")
+}
+
 /// Without the inner frames of the language's own library.
 fn of_the_user(frames: Vec<forkless_frames::Frame>) -> Vec<Frame> {
     let user = frames.iter().position(|frame| !is_library(&frame.file)).unwrap_or(0);
@@ -751,6 +760,20 @@ mod tests {
         assert_eq!(read.frames, [Frame::from(frame("start", "/srv/app.js"))]);
         assert!(!of(node("execFile")).in_own_loop);
         assert!(!of(vec![frame("startSync", "/srv/child_process.js")]).in_own_loop, "the user's");
+    }
+
+    /// A server of asyncio whose clients leave no pause waits in epoll for no time at all, and its
+    /// blocked loop was not found.
+    #[test]
+    fn an_event_loop_is_told_by_its_frames() {
+        let read = |function, file| {
+            let frames = vec![frame("handle", "/srv/app.py"), frame(function, file)];
+            Read::of(frames, 1).in_event_loop
+        };
+        assert!(read("BaseEventLoop._run_once", "/usr/lib/python3.11/asyncio/base_events.py"));
+        assert!(read("_run_once", "/usr/lib/python3.11/asyncio/base_events.py"));
+        assert!(!read("_run_once", "/srv/base_events.py"), "the user's");
+        assert!(!read("run", "/usr/lib/python3.11/asyncio/runners.py"));
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Blocked {
 struct Thread {
     places: HashMap<Place, Blocked>,
     ns: u64,
-    /// It was seen to wait in epoll.
+    /// It was seen to wait in epoll, or in a function that does nothing but run an event loop.
     waits_in_epoll: bool,
     /// Its process has an epoll that watches a socket.
     serves: bool,
@@ -288,8 +288,9 @@ impl Loops {
     /// Takes over the lines of a creation.
     pub(super) fn read(&mut self, ended: &Ended, read: &Read) {
         let place = ended.origin.place;
-        let thread = self.threads.get_mut(&(place.program(), ended.thread));
-        if let Some(blocked) = thread.and_then(|thread| thread.places.get_mut(&place)) {
+        let Some(thread) = self.threads.get_mut(&(place.program(), ended.thread)) else { return };
+        thread.waits_in_epoll |= read.in_event_loop;
+        if let Some(blocked) = thread.places.get_mut(&place) {
             blocked.read(ended, read);
         }
     }

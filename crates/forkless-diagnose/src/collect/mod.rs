@@ -839,7 +839,8 @@ mod tests {
                 asked: (creation.caller_thread, creation.asked),
                 stood: stood::Stood::of(&creation),
             };
-            let read = Read { frames: vec![frame(function)], in_own_loop, stands_for: 1 };
+            let frames = vec![frame(function)];
+            let read = Read { frames, in_own_loop, in_event_loop: false, stands_for: 1 };
             collected.place_lines(vec![(Whose::Creation(ended), read)]);
         };
         (0..5).for_each(|_| create("/bin/true", "spawnOne", false));
