@@ -12,6 +12,7 @@ use crate::model::CostModel;
 use crate::origin::{self, Origin};
 use crate::perf::PerfWatch;
 use crate::probe::TierProbe;
+use crate::procfs;
 use crate::reach::Everywhere;
 use crate::remedy::StartedProgram;
 use crate::sampler::Sampler;
@@ -131,6 +132,9 @@ pub struct DiagnosisReport {
     pub totals: Totals,
     /// Creations by kind, those whose child still runs included.
     pub creations: CreationCounts,
+    /// Descendants of a watched command that has ended which still run: what they do is not in the
+    /// report.
+    pub still_running: Vec<u32>,
     /// How many programs were started, by whom, and what that cost.
     pub starts: StartSummary,
     /// Where the creations come from, the costliest first; empty in a report so far.
@@ -163,7 +167,7 @@ impl Diagnosis {
     ) -> Result<Self, WatchError> {
         let mut collected = Collected::new();
         if let WatchTarget::Pid(pid) = options.target {
-            collected.baseline_cpu(&crate::procfs::with_descendants(pid));
+            collected.baseline_cpu(&procfs::with_descendants(pid));
         }
         let words = match &options.target {
             WatchTarget::Command(WatchedCommand { argv, .. }) => Some(argv.as_slice()),
@@ -176,7 +180,7 @@ impl Diagnosis {
         let mut refused = Vec::new();
         let (mut source, limits) = TierWatch::start(options, &mut refused)?;
         if let (TierWatch::Bpf(watch), WatchTarget::Pid(pid)) = (&mut source, &options.target) {
-            let pids = crate::procfs::with_descendants(*pid);
+            let pids = procfs::with_descendants(*pid);
             for found in collected.prepare(&pids, PREPARATION) {
                 watch.tell_look(&found)?;
             }
@@ -347,8 +351,12 @@ impl Diagnosis {
             thresholds: self.thresholds,
             window_ns,
         };
+        let has_ended = self.command.is_some() && self.command_ended();
+        let children = living.iter().map(|creation| creation.child);
+        let still_running = children.filter(|child| has_ended && procfs::runs(*child)).collect();
         Ok(DiagnosisReport {
             tier,
+            still_running,
             refused: self.refused.clone(),
             limits: self.limits.clone(),
             losses,

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::support::{FORKLESS, check_against_schema, diagnose, of_kind, trial};
+use crate::support::{FORKLESS, check_against_schema, diagnose, of_kind, report_in, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 2] = [
@@ -117,6 +117,13 @@ fn no_report() {
         assert!(stderr.contains(says) && stderr.contains(name), "{name}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{name}: {stderr}");
     }
+    // Regression: "-0.0 s", and no regression.
+    let mut report = report_in("procfs", &["true"]).expect("the lowest tier");
+    report["window_ns"] = json!(-5);
+    let output = compare(&[], &files.write("negative.json", report.to_string()), &other);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("negative.json is no report: a watch of -5 ns is none"), "{stderr}");
     for (path, says) in [(files.0.join("gone.json"), "gone.json"), (files.0.clone(), "directory")] {
         let output = compare(&[], &path, &other);
         let stderr = String::from_utf8_lossy(&output.stderr);

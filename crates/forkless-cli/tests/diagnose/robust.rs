@@ -20,7 +20,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     let no_m32 =
         (!can_build_32_bit()).then_some("no 32-bit compiler: apt-get install libc6-dev-i386 lib32gcc-12-dev");
     let no_faults = cfg!(not(target_arch = "x86_64")).then_some("no tracepoint tells write-protect faults");
-    let tests: [Test; 15] = [
+    let tests: [Test; 16] = [
         ("robust::without_any_capability_the_line_says_what_to_do", no_capability, no_capsh),
         ("robust::a_kernel_that_refuses_bpf_leaves_perf_events", refused_bpf, None),
         ("robust::a_target_that_is_killed_midway_ends_the_watch_with_a_report", killed_midway, None),
@@ -38,6 +38,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
             reused_pages,
             no_faults,
         ),
+        ("robust::a_command_that_leaves_a_daemon_is_watched_in_part", daemon, None),
         ("robust::sigint_gives_a_partial_report_and_unloads", sigint, None),
         ("robust::a_reader_that_has_gone_ends_it_without_a_word", no_reader, None),
     ];
@@ -47,6 +48,18 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         }
         trials.push(trial(name, test).with_ignored_flag(missing.is_some()));
     }
+}
+
+/// Regression: the watch of a program that goes on in the background said "Nothing found" alone.
+fn daemon() {
+    let line = "sleep 600 >/dev/null 2>&1 </dev/null &";
+    let Some(report) = crate::support::report_in("tracepoints", &["sh", "-c", line]) else { return };
+    let [left] = &report["still_running"].as_array().expect("a list")[..] else { panic!("{report}") };
+    let pid = rustix::process::Pid::from_raw(left.as_i64().expect("a pid") as i32).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    // Nobody is left of this one.
+    let Some(report) = crate::support::report_in("tracepoints", &["sh", "-c", "sleep 0; :"]) else { return };
+    assert_eq!(report["still_running"], serde_json::json!([]), "{report}");
 }
 
 /// As under `| head -1`, but for certain: the reader is gone before the first line. Whatever the

@@ -194,7 +194,11 @@ fn load(path: &Path) -> anyhow::Result<Report> {
         }
         Some(_) => {}
     }
-    Ok(serde_json::from_value(value).map_err(|error| no_report(error.to_string()))?)
+    let report: Report = serde_json::from_value(value).map_err(|error| no_report(error.to_string()))?;
+    if report.window_ns <= 0.0 {
+        return Err(no_report(format!("a watch of {} ns is none", report.window_ns)).into());
+    }
+    Ok(report)
 }
 
 /// What has become of a finding.

@@ -74,6 +74,13 @@ fn print_report(
     if reason == EndReason::Interrupted {
         writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
     }
+    if let (EndReason::TargetEnded, [first, rest @ ..]) = (reason, &report.still_running[..]) {
+        let descendants = match rest.len() {
+            0 => "1 descendant still runs".to_owned(),
+            more => format!("{} descendants still run", more + 1),
+        };
+        writeln!(out, "PARTIAL: {descendants}; watch it by `forkless diagnose -p {first}`")?;
+    }
     writeln!(out, "{}", counts(report))?;
     writeln!(out, "{}", in_line(&starts(report)))?;
     if report.creations.speculated > 0 {
