@@ -75,9 +75,57 @@ pub(crate) fn width() -> u16 {
     if stdout().is_terminal() { console::Term::stdout().size().1 } else { WIDE }
 }
 
+/// The pieces of a text between which a line may be broken: at single blanks. Several blanks belong
+/// to what they stand in, such as a quoted argument.
+pub(crate) fn pieces(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for word in text.split(' ') {
+        match pieces.last_mut() {
+            Some(last) if is_open || word.is_empty() => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => pieces.push(word.to_owned()),
+        }
+        is_open = word.is_empty();
+    }
+    pieces
+}
+
+/// A text behind `head`, in lines of this width, if its words allow it. The others begin below the
+/// text of the first.
+#[cfg(target_os = "linux")]
+pub(crate) fn fold(head: &str, text: &str, width: usize) -> String {
+    let indent = head.chars().count();
+    let (mut lines, mut column) = (head.to_owned(), indent);
+    for (number, piece) in pieces(text).iter().enumerate() {
+        let length = piece.chars().count();
+        if number > 0 && column + 1 + length > width && column > indent {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if number > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(piece);
+        column += length;
+    }
+    lines + "\n"
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    /// Regression: `"a  b"` of a folded line had other blanks in it.
+    #[test]
+    fn a_line_is_broken_at_single_blanks_only() {
+        assert_eq!(pieces("say \"a   b\" now"), ["say", "\"a   b\"", "now"]);
+        assert_eq!(pieces("a  b c"), ["a  b", "c"]);
+        assert_eq!(fold("x: ", "one two  three four", 10), "x: one\n   two  three\n   four\n");
+    }
 
     #[test]
     fn a_name_cannot_steer_the_terminal() {

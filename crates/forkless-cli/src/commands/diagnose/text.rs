@@ -48,7 +48,7 @@ fn fold(line: &str, width: usize) -> String {
     let mut text = line[..head].to_owned();
     let mut column = text.chars().count();
     let mut is_first = true;
-    for word in line[head..].split(' ') {
+    for word in terminal::pieces(&line[head..]) {
         let length = word.chars().count();
         if !is_first && column + 1 + length > width && column > indent {
             text.push('\n');
@@ -58,7 +58,7 @@ fn fold(line: &str, width: usize) -> String {
             text.push(' ');
             column += 1;
         }
-        text.push_str(word);
+        text.push_str(&word);
         column += length;
         is_first = false;
     }

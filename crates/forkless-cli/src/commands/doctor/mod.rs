@@ -153,15 +153,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     let machine = &report.machine;
-    let mut text = format!(
-        "{} {} {}, {} processors, {}\n",
+    let machine = format!(
+        "{} {} {}, {} processors, {}",
         machine.os, machine.kernel, machine.arch, machine.cpus, machine.libc
     );
+    let mut text = terminal::fold("", &machine, usize::from(terminal::width()));
     for section in &report.sections {
         text.push_str(&section.summary());
     }
     if !args.verbose {
-        text.push_str("\n--verbose prints every facility; -p PID says what a fork of a process costs.\n");
+        let more = "--verbose prints every facility; -p PID says what a fork of a process costs.";
+        text += &format!("\n{}", terminal::fold("", more, usize::from(terminal::width())));
         return terminal::print(&text).map(|()| Exit::Fine);
     }
     for section in &report.sections {
@@ -200,11 +202,11 @@ impl Section {
         /// Missing facilities that are named.
         const NAMED: usize = 3;
         let Verdict { answer, text } = &self.verdict;
-        let mut summary = fitting(&format!("{:9} {:6} {text}", self.name, answer.word()));
+        let mut summary = fitting(&format!("{:9} {:6} ", self.name, answer.word()), text);
         let missing: Vec<&Entry> =
             self.entries.iter().filter(|entry| entry.state == State::Missing).collect();
         for entry in missing.iter().take(NAMED) {
-            summary += &fitting(&format!("{:16} no {}: {}", "", entry.name, entry.detail));
+            summary += &fitting(&format!("{:16} ", ""), &format!("no {}: {}", entry.name, entry.detail));
         }
         if missing.len() > NAMED {
             summary += &format!("{:16} and {} more\n", "", missing.len() - NAMED);
@@ -213,16 +215,21 @@ impl Section {
     }
 }
 
-/// One line of at most 80 columns. A kernel's reason may be long, and hold lines of its own.
-fn fitting(line: &str) -> String {
+/// Lines of at most 80 columns, or of the terminal's width. A kernel's reason may be long, and hold
+/// lines of its own: then the end of it is left to `--verbose`.
+fn fitting(head: &str, text: &str) -> String {
     const COLUMNS: usize = 80;
-    const CUT: &str = "...";
-    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.chars().count() <= COLUMNS {
-        return line + "\n";
+    const LINES: usize = 4;
+    let width = COLUMNS.min(usize::from(terminal::width()));
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let whole = terminal::fold(head, &text, width);
+    // A narrow terminal needs more lines for the same words.
+    let most = LINES * COLUMNS / width.max(1);
+    if whole.lines().count() <= most {
+        return whole;
     }
-    let kept: String = line.chars().take(COLUMNS - CUT.len()).collect();
-    format!("{}{CUT}\n", kept.trim_end())
+    let kept: Vec<&str> = whole.lines().take(most).collect();
+    format!("{} ...\n", kept.join("\n"))
 }
 
 /// Whether a facility of a section works.

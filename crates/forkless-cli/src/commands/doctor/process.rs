@@ -1,7 +1,5 @@
 //! `forkless doctor -p PID`: what a fork of a running process costs, and with which remedy less.
 
-use std::fmt::Write as _;
-
 use forkless_diagnose::{Alternative, Estimate, ForecastError, ForkForecast, probe_repair};
 use serde::Serialize;
 
@@ -42,36 +40,51 @@ fn text(forecast: &ForkForecast) -> String {
         Some(0) => String::new(),
         Some(huge) => format!(", {} of it in huge pages", bytes(huge)),
     };
-    let mut text = format!(
-        "{} (pid {}): {} of memory{huge}, {} page-table entries{threads}\n",
+    /// Fewer are not worth a word.
+    const MANY: u64 = 1000;
+    let mappings = forecast.mappings.filter(|mappings| mappings.all > MANY);
+    let mappings = mappings.map(|mappings| format!(", {} mappings", mappings.all)).unwrap_or_default();
+    let width = usize::from(terminal::width());
+    let whole = format!(
+        "{} (pid {}): {} of memory{huge}, {} page-table entries{mappings}{threads}",
         in_line(&forecast.process.name),
         forecast.pid,
         bytes(forecast.anon),
         forecast.entries,
     );
+    let mut text = terminal::fold("", &whole, width);
     let now = forecast.now;
-    // Writing into a String cannot fail.
-    let _ = writeln!(
-        text,
+    let cost = format!(
         "A fork of this process costs about {} now ({} to {}).",
         duration_ns(now.mid),
         duration_ns(now.low),
         duration_ns(now.high)
     );
+    text += &terminal::fold("", &cost, width);
     let line = forecast.program.line("forkless run -- ");
-    alternative(&mut text, "under run", &forecast.under_run, "if it only leads to an exec", &line);
+    let under_run = ("under run", "if it only leads to an exec");
+    text += &alternative(under_run, &forecast.under_run, &line, width);
     let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     let who = if probe_repair().is_err_and(refused) { " (as root)" } else { "" };
     let line = format!("forkless repair -p {}{who}", forecast.pid);
-    alternative(&mut text, "huge pages", &forecast.with_huge_pages, "whatever the child does", &line);
-    text
+    let with_huge_pages = ("huge pages", "whatever the child does");
+    text + &alternative(with_huge_pages, &forecast.with_huge_pages, &line, width)
 }
 
-fn alternative(text: &mut String, name: &str, found: &Alternative, when: &str, command: &str) {
+/// A remedy by its name and when it holds, with its cost and command or why it changes nothing. A
+/// command line stays one, to be copied.
+fn alternative((name, when): (&str, &str), found: &Alternative, command: &str, width: usize) -> String {
     let Alternative { cost, why_not } = found;
-    let said = match (cost, why_not) {
-        (Some(Estimate { mid, .. }), _) => format!("about {}, {when}: {command}", duration_ns(*mid)),
-        (None, why) => format!("no change: {}", why.as_deref().unwrap_or("not known")),
+    let head = format!("   {name:11} ");
+    let Some(Estimate { mid, .. }) = cost else {
+        let why = why_not.as_deref().unwrap_or("not known");
+        return terminal::fold(&head, &in_line(&format!("no change: {why}")), width);
     };
-    let _ = writeln!(text, "   {name:11} {}", in_line(&said));
+    let said = format!("about {}, {when}:", duration_ns(*mid));
+    let command = in_line(command);
+    let line = format!("{head}{said} {command}");
+    if line.chars().count() <= width {
+        return line + "\n";
+    }
+    terminal::fold(&head, &said, width) + &format!("{:1$}{command}\n", "", head.len())
 }
