@@ -51,6 +51,7 @@ use crate::creation::{Creation, CreationKind, Place, ProgramKey};
 use crate::error::WatchError;
 use crate::estimate::Times;
 use crate::event::{BlockReads, CallCount, CpuSamples, ErodedPages, Event, StackTop, ThreadLook, Totals};
+use crate::file_name::file_name;
 use crate::procfs;
 use crate::reach::speculated_from;
 use crate::ring::{
@@ -529,12 +530,15 @@ impl Collected {
             failed.searching_places.add(creation.place, 1);
         } else if missing > 0 {
             failed.missing += missing;
-            failed.missing_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+            let path = creation.exec_failed_path.as_deref().unwrap_or("name not known");
+            // After one directory of PATH the child tries the next, and the last one says nothing.
+            let is_sought = missing > 1 && path.starts_with('/');
+            failed.missing_paths.add(if is_sought { file_name(path) } else { path });
             failed.missing_places.add(creation.place, 1);
         }
         if busy > 0 {
             failed.busy += busy;
-            failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+            failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or("name not known"));
             failed.busy_places.add(creation.place, 1);
         }
     }

@@ -54,7 +54,7 @@ impl Starter {
         self.exec_failed += u64::from(!creation.execed() && creation.exec_errno.is_some());
         if creation.execed() {
             self.programs += 1;
-            let path = creation.exec_path.as_deref().unwrap_or("?");
+            let path = creation.exec_path.as_deref().unwrap_or("name not known");
             self.started.add(file_name(path));
             if let Some(builtin) = builtin::of(file_name(path)).filter(|_| !creation.argv.is_empty()) {
                 let is_other = creation.argv_cut || !builtin.is_for(&creation.argv);

@@ -88,6 +88,19 @@ fn about_files(command: &str, files: &[(String, u64)], programs: &[ProgramKey]) 
     FollowUp::Command(format!("{command} {}", words.join(" ")))
 }
 
+/// Whether it is the name of a program that was sought along PATH, and no path.
+fn is_sought(name: &str) -> bool {
+    !name.contains(['/', ' '])
+}
+
+/// A command that seeks it in the same way.
+fn about_sought(name: &str, programs: &[ProgramKey]) -> FollowUp {
+    match quoted(name).filter(|_| !name.starts_with('-')) {
+        Some(name) => FollowUp::Command(format!("command -v {name}")),
+        None => super::diagnose_again(programs),
+    }
+}
+
 /// Files with their counts: all that have room.
 fn listed(files: &[(String, u64)], others: u64) -> String {
     let mut words: Vec<String> = files.iter().map(|(path, count)| format!("{path} ({count})")).collect();
@@ -145,6 +158,9 @@ fn missing(
     }
     let name = label(process);
     let title = match &files[..] {
+        [(sought, _)] if is_sought(sought) => {
+            format!("{name} looks for {sought} in PATH, and no directory has it: {count} times")
+        }
         [(path, _)] => format!("{name} executes {path}, which does not exist: {count} times"),
         [first, second] => {
             let both = listed(&[first.clone(), second.clone()], 0);
@@ -168,7 +184,10 @@ fn missing(
         ],
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
-        check: about_files("ls -l", &files, programs),
+        check: match &files[..] {
+            [(sought, _)] if is_sought(sought) => about_sought(sought, programs),
+            _ => about_files("ls -l", &files, programs),
+        },
         is_failure: true,
     };
     // The whole creation is wasted.
@@ -258,6 +277,21 @@ mod tests {
         };
         assert_eq!(line, "fuser -v /srv/-x");
         assert_eq!(about_files("fuser -v", &files(&["-km"]), &[]), FollowUp::Diagnose { pid: None });
+    }
+
+    /// "executes /bin/no-such-prog, which does not exist" was said of a name that was sought along
+    /// PATH.
+    #[test]
+    fn a_name_that_no_directory_of_path_has_is_told_so() {
+        let mut failed = FailedExecs { missing: 27, ..FailedExecs::default() };
+        (0..3).for_each(|_| failed.missing_paths.add("no-such-prog"));
+        let mut collected = Collected::new();
+        collected.failed.insert(ProgramKey { pid: 1, image: 0 }, failed);
+        let found = look(&collected, &HashMap::new(), &CostModel::default(), find);
+        let title = "looks for no-such-prog in PATH, and no directory has it: 3 times";
+        assert!(found[0].title.ends_with(title), "{}", found[0].title);
+        assert_eq!(found[0].check, FollowUp::Command("command -v no-such-prog".to_owned()));
+        assert_eq!(about_sought("-v", &[]), FollowUp::Diagnose { pid: None }, "it would be an option");
     }
 
     /// Regression: of three programs that are missing, 200 times each, one was named, and its 200

@@ -207,6 +207,7 @@ fn cost_of_one(context: &Context<'_>, merged: &Merged) -> Estimate {
 /// The limit in words.
 fn reached(limit: &ReachedLimit, is_thread: bool) -> String {
     match limit {
+        ReachedLimit::User { uid, limit: 0 } => format!("RLIMIT_NPROC permits user {uid} no process"),
         ReachedLimit::User { uid, limit } => {
             format!("user {uid} has {}", tasks(*limit, "that RLIMIT_NPROC permits"))
         }
@@ -214,7 +215,10 @@ fn reached(limit: &ReachedLimit, is_thread: bool) -> String {
             let name =
                 directory.as_ref().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
             let cgroup = name.map_or_else(|| "its cgroup".to_owned(), |name| format!("cgroup {name}"));
-            format!("{cgroup} has {}", tasks(*limit, "that pids.max permits"))
+            match limit {
+                0 => format!("pids.max permits {cgroup} no process"),
+                _ => format!("{cgroup} has {}", tasks(*limit, "that pids.max permits")),
+            }
         }
         ReachedLimit::Threads { limit } => {
             format!("the machine has the {limit} threads that kernel.threads-max permits")
