@@ -118,10 +118,10 @@ const STACK_WINDOW: usize = 256 << 10;
 const TLS_BELOW: usize = 64 << 10;
 const TLS_ABOVE: usize = 16 << 10;
 
-/// The ranges of library and thread, and a site's resident ranges. One of the latter may have a
-/// piece cut out of its middle. And the ranges that an earlier child of the same fork has fetched
-/// (`late`), as far as they lie apart from the others.
-const PINS: usize = 4 + resident::MAX + 1 + FETCHED;
+/// The ranges of library, thread and stack, and a site's resident ranges. One of the latter may
+/// have a piece cut out of its middle. And the ranges that an earlier child of the same fork has
+/// fetched (`late`), as far as they lie apart from the others.
+const PINS: usize = 5 + resident::MAX + 1 + FETCHED;
 
 /// Ranges that a child can report as fetched.
 pub const FETCHED: usize = 480;

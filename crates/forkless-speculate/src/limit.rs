@@ -31,6 +31,16 @@ impl Version {
             Version::Second => [b"/memory.max", b"/memory.current"],
         }
     }
+
+    /// Bytes of a group and of all below it that the kernel takes back before it kills: pages of
+    /// files. `stat`: its `memory.stat`.
+    fn reclaimable(self, stat: &[u8]) -> Option<u64> {
+        let name: &[u8] = match self {
+            Version::First => b"total_inactive_file ",
+            Version::Second => b"inactive_file ",
+        };
+        stat.split(|b| *b == b'\n').find_map(|line| decimal(line.strip_prefix(name)?))
+    }
 }
 
 /// The cgroups of the calling process. Files are read as far as `into` has room, and the answer is
@@ -113,7 +123,7 @@ fn upwards(
             let mut left = limit.saturating_sub(usage);
             if left < enough {
                 let stat = at(groups, path, length, b"/memory.stat", text)?;
-                left = left.saturating_add(stat.and_then(reclaimable).unwrap_or(0));
+                left = left.saturating_add(stat.and_then(|stat| version.reclaimable(stat)).unwrap_or(0));
             }
             room = room.min(left);
         }
@@ -126,10 +136,6 @@ fn upwards(
 
 fn number(text: &[u8]) -> Option<u64> {
     decimal(text.trim_ascii_end())
-}
-
-fn reclaimable(stat: &[u8]) -> Option<u64> {
-    stat.split(|b| *b == b'\n').find_map(|line| decimal(line.strip_prefix(b"inactive_file ")?))
 }
 
 /// The text of a group's file. `Some(None)`: there is no such file.
@@ -259,6 +265,10 @@ mod tests {
         ];
         assert_eq!(room_of(&files), Some(0), "above its limit");
         assert_eq!(room_of(&[files[0], files[3]]), Some(u64::MAX), "none");
+        // Its own pages of files, and those of the groups below it.
+        let stat = (&*format!("{group}/memory.stat"), "inactive_file 7\ntotal_inactive_file 1000\n");
+        let files = [files[0], files[1], (&*format!("{group}/memory.usage_in_bytes"), "4000\n"), stat];
+        assert_eq!(room_of(&files), Some(1096));
     }
 
     #[test]

@@ -116,6 +116,12 @@ fn signals_at_the_end_of_the_stack() {
     finds_room_for_frames("signals_at_the_end_of_the_stack");
 }
 
+/// The same where the child lacks the memory below its stack pointer.
+#[test]
+fn signals_at_the_end_of_what_was_fetched() {
+    finds_room_for_frames("signals_at_the_end_of_what_was_fetched");
+}
+
 #[test]
 fn signals_on_an_untouched_stack() {
     finds_room_for_frames("signals_on_an_untouched_stack");

@@ -78,25 +78,27 @@ pub(crate) fn note_userfaultfd() {
     note_for_good(SERVES);
 }
 
-/// The program is about to make a group of `fanotify`. With these flags the kernel waits for the
-/// group's answer in an open and an exec. A thread that is to answer may first allocate, fork or
-/// move memory, and so wait until another thread's child has executed a program: libc's locks and
-/// the window are held as long. Children that were made before are waited for.
+/// The program has made a group of `fanotify`, which watches nothing yet. With these flags the
+/// kernel waits for the group's answer in an open and an exec. A thread that is to answer may first
+/// allocate, fork or move memory, and so wait until another thread's child has executed a program:
+/// libc's locks and the window are held as long.
 pub(crate) fn note_fanotify(flags: u32) {
     /// `FAN_CLASS_CONTENT` and `FAN_CLASS_PRE_CONTENT` (linux/fanotify.h).
     const GRANTS: u32 = 4 | 8;
     if flags & GRANTS != 0 && !speculation::speculating() {
         note_for_good(SERVES);
-        if window::may_meet_speculations() {
-            window::outside(|| ());
-        }
     }
 }
 
 /// Notes what keeps all later forks plain, those under way in other threads included.
 fn note_for_good(bit: u8) {
-    if HAS_DONE.fetch_or(bit, Relaxed) & bit == 0 && window::may_meet_speculations() {
-        window::begin_plain();
+    let is_new = HAS_DONE.fetch_or(bit, Relaxed) & bit == 0;
+    if window::may_meet_speculations() {
+        if is_new {
+            window::begin_plain();
+        }
+        // For children that were made before. Another thread may be waiting for them as well.
+        window::outside(|| ());
     }
 }
 

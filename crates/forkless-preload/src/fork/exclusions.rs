@@ -227,6 +227,8 @@ pub(crate) fn mark() {
         }
         n += 1;
     }
+    let refused: usize = absent().iter().skip(n).map(|(start, end)| end - start).sum();
+    LEFT.fetch_add(refused, Relaxed);
     absent().truncate(n);
 }
 

@@ -4,7 +4,7 @@
 // The parent module's expectation of unsafe code covers this file.
 
 use core::arch::naked_asm;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
@@ -454,6 +454,7 @@ pub(super) fn find_for_children() {
     closes::find();
     find_watched();
     next::settle(&ioctl::NEXT, c"ioctl", absent as *const ());
+    next::settle(&fanotify_init::NEXT, c"fanotify_init", absent as *const ());
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
 
@@ -494,7 +495,6 @@ watches_from_outside! {
     ptrace, c"ptrace" => note_ptrace;
     vmsplice, c"vmsplice" => note_vmsplice;
     mq_notify, c"mq_notify" => note_mq_notify;
-    fanotify_init, c"fanotify_init" => note_fanotify;
     /// glibc's. Its caller's address counts.
     dlmopen, c"dlmopen" => note_dlmopen;
 }
@@ -537,6 +537,25 @@ mod ioctl {
     }
 }
 
+mod fanotify_init {
+    use super::*;
+
+    jump_slot!(pub(super) NEXT = c"fanotify_init", else absent);
+
+    #[unsafe(no_mangle)]
+    extern "C" fn fanotify_init(flags: c_uint, of_events: c_uint) -> c_int {
+        // SAFETY: its page has these arguments.
+        let real = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(c_uint, c_uint) -> c_int>(NEXT.load(Relaxed))
+        };
+        let made = real(flags, of_events);
+        if made >= 0 {
+            fork::note_fanotify(flags);
+        }
+        made
+    }
+}
+
 extern "C" fn note_ptrace(request: u32) {
     const PTRACE_TRACEME: u32 = 0;
     if request == PTRACE_TRACEME {
@@ -550,10 +569,6 @@ extern "C" fn note_vmsplice() {
 
 extern "C" fn note_mq_notify() {
     fork::note_mq_notify();
-}
-
-extern "C" fn note_fanotify(flags: u32) {
-    fork::note_fanotify(flags);
 }
 
 extern "C" fn note_dlmopen(namespace: usize) {
@@ -751,6 +766,8 @@ mod syscall_function {
                     "je {changes}",
                     "cmp edi, {userfaultfd}",
                     "je {serves}",
+                    "cmp edi, {fanotify_init}",
+                    "je {serves}",
                     "cmp edi, {ioctl}",
                     "je 6f",
                     "cmp edi, {clone}",
@@ -789,6 +806,7 @@ mod syscall_function {
                     mprotect = const k::__NR_mprotect,
                     changes = sym changes,
                     userfaultfd = const k::__NR_userfaultfd,
+                    fanotify_init = const k::__NR_fanotify_init,
                     ioctl = const k::__NR_ioctl,
                     new = const USERFAULTFD_IOC_NEW,
                     serves = sym serves,
@@ -821,7 +839,6 @@ mod syscall_function {
         setns = k::__NR_setns => note_namespaces();
         vmsplice = k::__NR_vmsplice => fork::note_vmsplice();
         mq_notify = k::__NR_mq_notify => fork::note_mq_notify();
-        fanotify_init = k::__NR_fanotify_init => fork::note_fanotify(a as u32);
         ptrace = k::__NR_ptrace => note_ptrace(a as u32);
     }
 
@@ -876,11 +893,15 @@ mod syscall_function {
         window::unmarked(|| real()(nr, a, b, c, 0, 0))
     }
 
-    /// `userfaultfd`, and the command of `ioctl` that does the same.
+    /// `fanotify_init`; `userfaultfd`, and the command of `ioctl` that does the same.
     extern "C" fn serves(nr: usize, a: usize, b: usize, c: usize) -> usize {
         let made = real()(nr, a, b, c, 0, 0);
-        if made as isize >= 0 {
-            fork::note_userfaultfd();
+        if (made as isize) < 0 {
+            return made;
+        }
+        match nr as u32 {
+            k::__NR_fanotify_init => fork::note_fanotify(a as u32),
+            _ => fork::note_userfaultfd(),
         }
         made
     }

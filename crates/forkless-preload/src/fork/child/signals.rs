@@ -275,13 +275,20 @@ fn exchange_stack(new: &AltStack) -> AltStack {
 pub(crate) fn make_room() {
     const FRAMES: usize = 32 << 10;
     let here = 0u8;
-    stack::need((&raw const here).addr().saturating_sub(FRAMES));
+    let here = (&raw const here).addr();
+    stack::need(here.saturating_sub(FRAMES));
+    fetch_below(here, FRAMES);
     let theirs = alternate();
-    let room = theirs.size.min(FRAMES);
-    if room != 0 {
-        let top = theirs.start.saturating_add(theirs.size);
-        fetch::fetch(top - 1);
-        fetch::fetch(top - room);
+    fetch_below(theirs.start.saturating_add(theirs.size), theirs.size.min(FRAMES));
+}
+
+/// Fetches each page: memory that is absent may lie between pages that are not.
+fn fetch_below(end: usize, bytes: usize) {
+    for at in (end.saturating_sub(bytes)..end).step_by(4096) {
+        fetch::fetch(at);
+    }
+    if bytes != 0 {
+        fetch::fetch(end - 1);
     }
 }
 
