@@ -11,7 +11,7 @@ use crate::support::{add_needing, fixture, of_kind, report_in};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), &'static str);
-    let tests: [Test; 12] = [
+    let tests: [Test; 13] = [
         ("storms::a_script_that_starts_date_for_each_line", script, "bash"),
         ("storms::xargs_with_one_argument_each", xargs, "xargs"),
         ("storms::find_with_one_file_each", find_exec, "find"),
@@ -23,6 +23,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("storms::make_fails_as_before", make_that_fails, "make"),
         ("storms::other_arguments_have_no_builtin", no_builtin, "bash"),
         ("storms::a_shell_for_each_line_of_xargs", shells_of_xargs, "xargs"),
+        ("storms::a_shell_for_each_file_of_find", shells_of_find, "find"),
         ("storms::what_starts_few_programs_or_by_spawn_is_no_storm", quiet, "sh"),
     ];
     add_needing(trials, &tests);
@@ -269,10 +270,11 @@ fn no_builtin() {
     fs::remove_dir_all(&folder).expect("its files go");
 }
 
-/// Regression: a line of a shell was to be called with an argument vector.
+/// Regression: a line of a shell was to be called with an argument vector. With -d in the place of
+/// -0 the loop was for the first file alone.
 fn shells_of_xargs() {
     let files = Files::new("storms-xargs-shells");
-    let line = |options: &str| format!("printf '%s\\n' in/* | xargs {options}");
+    let line = |options: &str| format!("printf '%s\\0' in/* | xargs -0 {options}");
     let plain = line("-I{} sh -c \"head -n1 {} 2>&1\"");
     let Some(found) = files.report(&plain) else { return };
     let finding = of_kind(&found, "needless_shell");
@@ -280,13 +282,32 @@ fn shells_of_xargs() {
     for (part, other) in [
         ("`xargs ... head ...`", "-I{} head -n1 {}"),
         (
-            "`xargs -d '\\n' -r sh -c 's=0; for f do { ...; } || s=1; done; exit $s' _`",
-            "-d '\\n' -r sh -c 's=0; for f do { head -n1 \"$f\" 2>&1; } || s=1; done; exit $s' _",
+            "`xargs -0 -r sh -c 's=0; for f do { ...; } || s=1; done; exit $s' _`",
+            "-r sh -c 's=0; for f do { head -n1 \"$f\" 2>&1; } || s=1; done; exit $s' _",
         ),
     ] {
         assert!(remedy.contains(part), "{finding}");
         assert_eq!(files.printed(&line(other)), files.printed(&plain));
     }
+}
+
+/// Regression: one shell for many files was advised whatever stands behind. With -delete the files
+/// were gone before they were copied, and so were the copies.
+fn shells_of_find() {
+    let files = Files::new("storms-find-shells");
+    let line = |rest: &str| format!("rm -rf fd bk; cp -r in fd; mkdir bk; find fd -type f -exec {rest}");
+    let copy = |behind: &str| line(&format!("sh -c 'cp {{}} bk' \\; {behind}; ls bk"));
+    for (behind, has_loop) in [("", true), ("-delete", false), ("-print", false)] {
+        let Some(found) = files.report(&copy(behind)) else { return };
+        let finding = of_kind(&found, "needless_shell");
+        let remedy = finding["remedy"].as_str().expect("text");
+        assert!(remedy.contains("`-exec cp ... {} \\;`"), "{finding}");
+        assert_eq!(remedy.contains("for f do ...; done; :' _ {} +`"), has_loop, "{finding}");
+        let by_words = line(&format!("cp {{}} bk \\; {behind}; ls bk"));
+        assert_eq!(files.printed(&by_words), files.printed(&copy(behind)));
+    }
+    let by_loop = line("sh -c 'for f do cp \"$f\" bk; done; :' _ {} +; ls bk");
+    assert_eq!(files.printed(&by_loop), files.printed(&copy("")));
 }
 
 /// Regression: a C program that calls system() had advice for scripts, because of its name.

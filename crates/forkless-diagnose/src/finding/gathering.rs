@@ -31,10 +31,11 @@ enum Many {
 use Many::{Different, Unknown};
 
 /// A loop in the place of shells whose statuses find takes no notice of.
-pub(super) const LOOP_OF_FIND: &str = "for f do ...; done; :";
+const LOOP_OF_FIND: &str = "for f do ...; done; :";
 /// A loop that fails if any of its turns does, as xargs fails if any of its programs does. For that
-/// xargs has one status, unless a program ends with 255.
-pub(super) const LOOP_OF_XARGS: &str = "s=0; for f do { ...; } || s=1; done; exit $s";
+/// xargs has one status, except for programs at which it ends.
+const LOOP_OF_XARGS: &str = "s=0; for f do { ...; } || s=1; done; exit $s";
+const NO_TURN: &str = "no turn ends with 255 or by a signal";
 
 /// The words between a program and its files.
 struct Given<'w> {
@@ -136,16 +137,18 @@ fn many(words: &[String], at: usize, gnu: bool) -> Many {
 }
 
 /// Of two files of one name each program overwrites the first; one for them all refuses the second.
+/// With -a or -d one cp keeps hard links between the files, and so does one mv to another disk.
 fn of_copies(program: &str, before: &[String], after: &[String], gnu: bool) -> Option<Many> {
-    let flags = if file_name(program) == "cp" { "adfHlLnpPrRsuvx" } else { "fnuv" };
+    let flags = if file_name(program) == "cp" { "fHlLnpPrRsuvx" } else { "fnuv" };
     let given = Given::of(before, flags, "t", &["force", "verbose"]).filter(|given| given.operands == 0)?;
+    let are = if file_name(program) == "cp" { "have one name" } else { "have one name or are one file" };
     match after {
-        [] if given.has("t", &[]) => Some(given.with(program, &[], " (if no two files have one name)")),
+        [] if given.has("t", &[]) => Some(given.with(program, &[], &format!(" (if no two files {are})"))),
         [to] if gnu && !given.has("t", &[]) && !to.starts_with('-') => {
             const LONGEST: usize = 60;
             let target = quoted(to).filter(|to| to.len() <= LONGEST);
             let target = target.unwrap_or_else(|| "the target".to_owned());
-            let condition = format!(" (if {target} is a directory and no two files have one name)");
+            let condition = format!(" (if {target} is a directory and no two files {are})");
             Some(given.with(program, &["-t", to], &condition))
         }
         _ => None,
@@ -216,12 +219,18 @@ fn of_shell(before: &[String]) -> Option<Many> {
         _ => return None,
     };
     let (file, number) = if name.is_some() { ("$1", "1") } else { ("$0", "0") };
-    let is_other = |rest: &str| match rest.strip_prefix('{') {
-        Some(rest) => {
-            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            rest.starts_with(['@', '*', '#', '!']) || !(digits.is_empty() || digits == number)
+    let is_in_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    // `$1_x` would be a variable f_x, and `${1:0:1}` is an error that ends dash.
+    let is_other = |rest: &str| match (rest.strip_prefix('{'), rest.strip_prefix(number)) {
+        (Some(rest), _) => {
+            let is_number = rest.starts_with(|c: char| c.is_ascii_digit());
+            let number = is_number.then(|| rest.strip_prefix(number).unwrap_or_default());
+            let behind = number.unwrap_or_else(|| rest.trim_start_matches(is_in_name));
+            let is_plain = ["}", "%", "#", "-", "+", ":-", ":+"].iter().any(|it| behind.starts_with(it));
+            behind == rest || !is_plain
         }
-        None => rest.starts_with(|c: char| "@*#".contains(c) || (c.is_ascii_digit() && !number.contains(c))),
+        (None, Some(behind)) => behind.starts_with(is_in_name),
+        (None, None) => rest.starts_with(|c: char| "@*#".contains(c) || c.is_ascii_digit()),
     };
     let own = ["$f", "${f", "$s", "${s"];
     // In quotes a $1 is another program's.
@@ -238,7 +247,7 @@ fn of_shell(before: &[String]) -> Option<Many> {
 }
 
 /// Whether what a shell's line does may last until the shell's end, or be that. Where that cannot
-/// be told, it may.
+/// be told, it may. Behind a line that ends with `;` that of a loop is an error.
 fn lasts(line: &str) -> bool {
     const WORDS: &str = ". : alias bg bind break builtin cd chdir command continue coproc declare dirs \
         disown enable emulate eval exec exit export fc fg for function getopts hash \
@@ -253,6 +262,7 @@ fn lasts(line: &str) -> bool {
     let own = line.replace("&&", "").replace(">&", "").replace("<&", "").replace("&>", "");
     let in_braces = |rest: &str| rest.split('}').next().is_some_and(|own| own.contains(['=', '?']));
     if own.contains('&')
+        || line.trim_end_matches([' ', '\t']).ends_with([';', '\n'])
         || PARTS.iter().any(|part| line.contains(part))
         || line.split("${").skip(1).any(in_braces)
     {
@@ -288,9 +298,9 @@ fn program_of(words: &[String]) -> String {
     words.first().map_or("program", |word| file_name(word)).chars().take(40).collect()
 }
 
-/// What find's `-exec` does otherwise. `None`: nothing does the same with fewer programs, or that
-/// is not known.
-pub(super) fn of_find(arguments: &[String], gnu: bool) -> Option<Gathered> {
+/// Where the only action of find stands that starts a program for each file, and its command.
+/// `None` where `{} +` in its place would be another thing.
+fn the_action(arguments: &[String]) -> Option<(usize, &[String])> {
     let action = |word: &String| matches!(word.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
     // One action for each file; those that end with `{} +` are none.
     let mut each = Vec::new();
@@ -309,9 +319,30 @@ pub(super) fn of_find(arguments: &[String], gnu: bool) -> Option<Gathered> {
     // `{} +` is always true, and its program runs later. What stands behind it would be done to
     // each file before, whether the program fails or not: `-exec cp -t to {} + -delete` copies
     // nothing and deletes everything. -execdir runs one for each directory; -ok asks.
-    if arguments[begin] != "-exec" || behind.iter().any(|word| word != ")") {
-        return None;
+    (arguments[begin] == "-exec" && behind.iter().all(|word| word == ")")).then_some((begin, command))
+}
+
+/// A loop of one shell, in the place of those into whose line find or xargs writes a name. `None`
+/// where it may do something else: without -0, an empty line would be an empty name.
+pub(super) fn loop_for(starter: &str, arguments: &[String]) -> Option<String> {
+    let shell = |command: &[String]| match command {
+        [shell, c, line] if is_shell(file_name(shell)) && c == "-c" && !lasts(line) => quoted(shell),
+        _ => None,
+    };
+    if starter == "find" {
+        let (begin, command) = the_action(arguments)?;
+        let (shell, needs) = (shell(command)?, looks_on(&arguments[..begin], "")?);
+        return Some(format!("`-exec {shell} -c '{LOOP_OF_FIND}' _ {{}} +`{needs}"));
     }
+    let xargs = Xargs::of(arguments).filter(|it| it.limit.is_none() && it.beside.is_none())?;
+    let (_, separator, shell) = (xargs.replaced?, xargs.separator?, shell(&xargs.command)?);
+    Some(format!("`xargs {separator} -r {shell} -c '{LOOP_OF_XARGS}' _`, if {NO_TURN}"))
+}
+
+/// What find's `-exec` does otherwise. `None`: nothing does the same with fewer programs, or that
+/// is not known.
+pub(super) fn of_find(arguments: &[String], gnu: bool) -> Option<Gathered> {
+    let (begin, command) = the_action(arguments)?;
     let at = the_only(command, "{}")?;
     let program = program_of(command);
     let needs = looks_on(&arguments[..begin], file_name(command.first()?))?;
@@ -321,8 +352,9 @@ pub(super) fn of_find(arguments: &[String], gnu: bool) -> Option<Gathered> {
         "grep" => "; find then fails where grep finds nothing".to_owned(),
         _ => format!("; find then fails where {program} fails"),
     };
-    let shells = matches!(many(command, at, gnu), Many::Loop(..));
-    let (text, certain) = match many(command, at, gnu) {
+    let what = many(command, at, gnu);
+    let shells = matches!(what, Many::Loop(..));
+    let (text, certain) = match what {
         Many::Words(words, condition) => {
             let (program, line) = (program_of(&words), spelled(&words));
             let text =
@@ -369,13 +401,17 @@ fn looks_on(before: &[String], program: &str) -> Option<&'static str> {
         "-print", "-print0", "-printf", "-ls", "-fls", "-fprint", "-fprint0", "-fprintf", "-exec",
         "-execdir", "-ok", "-okdir", "-quit", "-delete",
     ];
+    /// With these a file may be found otherwise once another name of it was removed or changed.
+    const OTHERWISE: &str = "-o -or , ! -not -L -follow -links -perm -ctime -cmin -cnewer -samefile";
     let has = |any: &[&str]| before.iter().any(|word| any.contains(&word.as_str()));
     let is_of = |programs: &str| programs.split_whitespace().any(|word| word == program);
-    let alternatives = has(&["-o", "-or", ",", "!", "-not"]);
-    let files = !alternatives && before.windows(2).any(|pair| pair[0] == "-type" && pair[1] == "f");
+    let is_otherwise =
+        |word: &String| word.starts_with("-newer") || OTHERWISE.split_whitespace().any(|other| other == word);
+    let files = !before.iter().any(is_otherwise)
+        && before.windows(2).any(|pair| pair[0] == "-type" && pair[1] == "f");
     // A directory that is empty only when the one in it is gone.
     let removes = is_of("rmdir rm mv") && !files;
-    if has(&["-delete"]) || (removes && has(&["-empty", "-depth", "-d"])) {
+    if has(&["-delete"]) || (removes && has(&["-empty", "-depth", "-d", "-links", "-L", "-follow"])) {
         return None;
     }
     Some(match (has(&ACTIONS), is_of(READ) || (files && is_of(IN_PLACE))) {
@@ -520,11 +556,8 @@ pub(super) fn of_xargs(arguments: &[String], gnu: bool) -> Option<Gathered> {
     let (text, certain) = match what {
         Many::Words(words, condition) => {
             // xargs fails if any of its programs does, and one grep for all does so if none has it.
-            let fails = if program == "grep" {
-                "; xargs then fails where all have nothing, not where one has"
-            } else {
-                ""
-            };
+            let fails =
+                if program == "grep" { "; xargs then fails only if no file has the pattern" } else { "" };
             let (program, line) = (program_of(&words), spelled(&words));
             let text = format!(
                 "Let one {program} have many arguments: `{other}{line}{ends}`{condition}{lines}{dash}{fails}"
@@ -535,7 +568,7 @@ pub(super) fn of_xargs(arguments: &[String], gnu: bool) -> Option<Gathered> {
             let input = if only_with_input { "" } else { "there is input and " };
             let shell = spelled(&command[..1]);
             let text = format!(
-                "Let one shell have many arguments: `{other}{shell} -c '{LOOP_OF_XARGS}' {name}`, with $f in place of {file}, if {input}none ends with 255"
+                "Let one shell have many arguments: `{other}{shell} -c '{LOOP_OF_XARGS}' {name}`, with $f in place of {file}, if {input}{NO_TURN}"
             );
             (text, true)
         }
@@ -602,7 +635,7 @@ mod tests {
             // The options stood behind --.
             (
                 "-type f -exec mv -- {} to ;",
-                format!("? Let one mv have many files: `-exec mv -t to -- {{}} +` {files}"),
+                "`-exec mv -t to -- {} +` (if to is a directory and no two files have one name or are one file)".to_owned(),
             ),
             ("-exec head -n1 -- {} ;", "have many files: `-exec head -n1 -q -- {} +`".to_owned()),
             (
@@ -625,6 +658,10 @@ mod tests {
                 "`-exec cat {} +`, if the actions before it need not take turns with it".to_owned(),
             ),
             ("-exec touch {} + -exec cat {} ;", "? Let one cat".to_owned()),
+            // Of two names of one file the second was found otherwise.
+            ("-L -type f -exec chmod 600 {} ;", format!("{{}} +`{looks_on}")),
+            ("-type f -perm 644 -exec chmod u-w {} ;", format!("{{}} +`{looks_on}")),
+            ("-type f -cmin +60 -exec rm {} ;", format!("{{}} +`{looks_on}")),
             ("-print -exec rm {} ;", "turns with it, and nothing that find looks at later".to_owned()),
         ] {
             assert!(all(line).contains(&text), "{line:?}: {}", all(line));
@@ -684,6 +721,13 @@ mod tests {
             "-exec file -f {} ;",
             "-exec ln -sn {} to ;",
             "-exec cp -i {} to ;",
+            // One cp keeps hard links.
+            "-type f -exec cp -a {} to ;",
+            "-type f -exec cp -d {} to ;",
+            // Of an outer directory whose links were counted, and through links.
+            "-type d -links 2 -exec rm -r {} ;",
+            "-L -type f -exec rm {} ;",
+            "-follow -type f -exec rm {} ;",
             // With each file the fixed one was taken too.
             "-exec cat head {} ;",
             "-exec cp a {} to ;",
@@ -729,11 +773,11 @@ mod tests {
             (&["-n1", "basename"], "Let one basename have many arguments: `xargs basename -a --`"),
             (&["-n1", "basename", "-s", ".c"], "`xargs basename -s .c --`"),
             (&["-n1", "printf", "%s\\n"], "`xargs printf '%s\\n'`"),
-            (&["-n1", "grep", "x"], "`xargs grep -h x --`; xargs then fails where all have nothing"),
+            (&["-n1", "grep", "x"], "`xargs grep -h x --`; xargs then fails only if no file has the pattern"),
             (&["-n1", "-P4", "gzip"], "? Let one gzip have many arguments: `xargs -P 4 -n 100 gzip --`"),
             (
                 &["-n1", "sh", "-c", "echo $1", "_"],
-                "`xargs sh -c 's=0; for f do { ...; } || s=1; done; exit $s' _`, with $f in place of $1, if there is input and none ends with 255",
+                "`xargs sh -c 's=0; for f do { ...; } || s=1; done; exit $s' _`, with $f in place of $1, if there is input and no turn ends with 255 or by a signal",
             ),
             (
                 &["-n1", "app"],
@@ -805,7 +849,13 @@ mod tests {
     #[test]
     fn a_shell_whose_line_lasts_is_not_made_a_loop() {
         let of = |line: &str| of_shell(&words(&["-c", line, "_"]));
-        for line in ["wc -l < $1", "mv -- \"$1\" \"${1%.c}.o\"", "a \"$1\" && b 2>&1", "printf '%s' $1"] {
+        for line in [
+            "wc -l < $1",
+            "mv -- \"$1\" \"${1%.c}.o\"",
+            "a \"$1\" && b 2>&1",
+            "printf '%s' $1",
+            "echo $1-x ${1}_x ${1:-x} $HOME ${HOME}",
+        ] {
             assert_eq!(of(line), Some(Many::Loop("_".to_owned(), "$1")), "{line}");
         }
         for line in [
@@ -849,6 +899,21 @@ mod tests {
             "x() { y; }; x $1",
             ": >$1",
             "echo ${1:?}",
+            // Once `rm -rf "cache/$1_tmp"` became one of "cache/", by a variable f_tmp.
+            "rm -rf \"cache/$1_tmp\"",
+            "echo $1_old",
+            "echo $1x",
+            "echo $10",
+            "echo ${1_x}",
+            // Errors of dash's end the loop, and of syntax the whole.
+            "echo ${1:0:1}",
+            "echo ${HOME:0:1} $1",
+            "echo ${1/a/b}",
+            "echo ${1^}",
+            "echo ${1@Q}",
+            "echo $1;",
+            "echo $1; ",
+            "echo $1\n",
             "cat <<E\n$1\nE",
             "echo $? $1",
             "echo \"$*\"",
@@ -960,6 +1025,7 @@ mod tests {
             (&["sh", "-c", "echo \"$0\"; false", "{}"], false),
             (&["sh", "-c", "cat \"$1\" | tr x z; [ -s \"$1\" ]", "_", "{}"], false),
             (&["sh", "-c", "mv -- \"$1\" \"${1%.txt}.o\"", "_", "{}"], false),
+            (&["sh", "-c", "echo \"${1}_old\" \"${1:-x}\" >to/log; cat to/log", "_", "{}"], false),
         ] {
             let before = ["find", "in", "-type", "f"];
             let plain = [&before[..], &["-exec"], command, &[";"]].concat();
@@ -1033,7 +1099,7 @@ mod tests {
                     let run = |line: &str| files.run(&format!("{input} | {line}"));
                     let (same, mended) = (run(&line_of(&plain)), run(&other));
                     assert_eq!(mended.0, same.0, "{input}: {plain:?}: {other}");
-                    let says = text.contains("; xargs then fails where all have nothing");
+                    let says = text.contains("; xargs then fails only if no file");
                     assert!(mended.1 == same.1 || says, "{input}: {plain:?}: {other}: {mended:?}, {same:?}");
                     assert!(same.1.is_some_and(|status| [0, 123].contains(&status)), "{same:?}");
                 }

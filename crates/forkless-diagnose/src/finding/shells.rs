@@ -211,7 +211,10 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let explanation = if caller.none * 2 > count {
         advice::WITHOUT_PROGRAM.to_owned()
     } else {
-        let by_gatherer = storms::gatherer(&caller.process).map(|starter| without_text(starter, line));
+        let by_gatherer = storms::gatherer(&caller.process).map(|starter| {
+            let of_name = context.collected.programs.of_name(&caller.process.name);
+            without_text(starter, line, &of_name.collect::<Vec<_>>())
+        });
         by_gatherer.unwrap_or_else(|| advice::for_shells(&caller.process, &stack, several, by_words))
     };
     let name = label(&caller.process);
@@ -257,21 +260,31 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
 }
 
 /// For lines into which find or xargs has written a file's name. A shell line has no argument
-/// vector. The loops end as their shells do: find takes no notice of one that fails, and xargs
-/// fails if any does.
-fn without_text(starter: &str, line: &str) -> String {
+/// vector. A loop is offered where each of the command lines allows the same one: what stands
+/// behind the action is done to each file (`-delete`), and with `{} +` before it.
+fn without_text(starter: &str, line: &str, command_lines: &[(&ProcessName, bool)]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     let first = line.split_whitespace().next().filter(|word| word.chars().all(is_plain));
     let program = first.map_or("PROGRAM", file_name);
-    let (by_words, by_loop) = if starter == "find" {
-        (format!("-exec {program} ... {{}} \\;"), gathering::LOOP_OF_FIND)
+    let by_words = if starter == "find" {
+        format!("-exec {program} ... {{}} \\;")
     } else {
-        (format!("xargs ... {program} ..."), gathering::LOOP_OF_XARGS)
+        format!("xargs ... {program} ...")
     };
-    let [before, behind] =
-        if starter == "find" { ["-exec ", " _ {} +"] } else { ["xargs -d '\\n' -r ", " _"] };
+    // A line that was cut may go on with anything.
+    let each = |(process, whole): &(&ProcessName, bool)| {
+        whole.then(|| gathering::loop_for(starter, &process.arguments)).flatten()
+    };
+    let mut loops: Vec<Option<String>> = command_lines.iter().map(each).collect();
+    loops.dedup();
+    let by_loop = match &loops[..] {
+        [Some(other)] => {
+            format!("; else let one shell have many names as arguments, with \"$f\" for the name: {other}")
+        }
+        _ => String::new(),
+    };
     format!(
-        "Where the line is plain words, let {starter} start the program itself (`{by_words}`); else let one shell have many names as arguments (`{before}sh -c '{by_loop}'{behind}`, with \"$f\" for the name): a name with blanks or quotes is then one word, and no part of the line"
+        "Where the line is plain words, let {starter} start the program itself (`{by_words}`): a name with blanks or quotes is then one word, and no part of the line{by_loop}"
     )
 }
 
@@ -366,11 +379,36 @@ mod tests {
     /// Regression: a line of xargs was to be run by a C library.
     #[test]
     fn a_line_of_xargs_is_advised_in_words_of_a_shell() {
-        let said = without_text("xargs", "cat a >/dev/null");
-        assert!(said.contains("`xargs ... cat ...`") && said.contains("sh -c 's=0; for f do"), "{said}");
-        let said = without_text("find", "/bin/cat a >/dev/null");
-        assert!(said.contains("`-exec cat ... {} \\;`") && said.contains("done; :' _ {} +`"), "{said}");
-        assert!(without_text("xargs", "$x a").contains("`xargs ... PROGRAM ...`"));
+        let said = |line: &[&str], text: &str, whole| {
+            let arguments: Vec<String> = line.iter().map(|&word| word.to_owned()).collect();
+            let process = ProcessName { arguments, ..ProcessName::default() };
+            without_text(line[0], text, &[(&process, whole)])
+        };
+        let zero = ["xargs", "-0", "-I{}", "sh", "-c", "cat {} >/dev/null"];
+        let text = said(&zero, "cat a >/dev/null", true);
+        assert!(text.contains("`xargs ... cat ...`") && text.contains("`xargs -0 -r sh -c 's=0; "), "{text}");
+        assert!(said(&zero, "$x a", true).contains("`xargs ... PROGRAM ...`"));
+        let find = |behind: &[&str], whole| {
+            let line = [&["find", "d", "-exec", "sh", "-c", "cp {} bk", ";"], behind].concat();
+            said(&line, "/bin/cp a bk", whole)
+        };
+        let text = find(&[], true);
+        assert!(text.contains("`-exec cp ... {} \\;`"), "{text}");
+        let needs = "done; :' _ {} +`, if nothing that find looks at later depends on it";
+        assert!(text.ends_with(needs), "{text}");
+        // With the loop, -delete came before the copies.
+        for text in [
+            find(&["-delete"], true),
+            find(&["-print"], true),
+            find(&["-exec", "sh", "-c", "rm {}", ";"], true),
+            find(&[], false),
+            said(&["find", "d", "-exec", "nice", "sh", "-c", "cp {} bk", ";"], "cp a bk", true),
+            // Of `xargs -0` with -d the first file alone had its turn; an empty line is no name.
+            said(&["xargs", "-I{}", "sh", "-c", "cat {}"], "cat a", true),
+            said(&["xargs", "-0", "-P4", "-I{}", "sh", "-c", "cat {}"], "cat a", true),
+        ] {
+            assert!(text.starts_with("Where") && text.ends_with("no part of the line"), "{text}");
+        }
     }
 
     /// Regression: `true` and `exit 0` were to be started by subprocess.Popen.
