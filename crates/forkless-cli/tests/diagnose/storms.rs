@@ -57,7 +57,7 @@ fn script() {
         let told = found["findings"].to_string();
         assert!(!told.contains("posix_spawn"), "a shell cannot be changed: {told}");
         let finding = of_kind(&found, "start_storm");
-        assert!(finding["remedy"].to_string().contains("${path##*/} for basename PATH"), "{finding}");
+        assert!(finding["remedy"].to_string().contains("${file##*/} for $(basename FILE)"), "{finding}");
         // The remedy, applied.
         let Some(mended) = report_in(tier, &[&fixture("dates_by_bash.sh")]) else { continue };
         assert_eq!(mended["starts"]["programs"], 0, "{mended}");

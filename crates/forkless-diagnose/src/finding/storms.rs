@@ -485,7 +485,7 @@ mod tests {
         };
         let bash = process("/usr/bin/bash", &["bash", "build.sh"]);
         let (text, saves) = said(Kind::Bash, &bash, &[("date", 90), ("gcc", 10)]);
-        let date = "Use what the shell does itself: printf '%(FORMAT)T\\n' -1 for date +FORMAT";
+        let date = "Use what the shell does itself: printf '%(FORMAT)T\\n' -1 for date +FORMAT (bash only)";
         assert_eq!((text.as_str(), saves), (date, Estimate::exact(0.9)));
         // dash's printf knows no times, and no program knows many.
         let (text, saves) = said(Kind::Shell, &bash, &[("date", 90), ("gcc", 10)]);
