@@ -272,7 +272,7 @@ fn xargs_with_many_arguments() {
 fn make_with_one_shell() {
     need("make", "make");
     let recipes = fixture("recipes.mk");
-    storm("make", &["make", "-f", &recipes], &["make", "-f", &recipes, "ONESHELL=1"]);
+    storm("make", &["make", "-f", &recipes], &["make", "-f", &recipes, "ONE=1"]);
 }
 
 fn swapcontext() {

@@ -205,8 +205,8 @@ fn make() {
     let Some(found) = report_in("tracepoints", &["make", "-f", &recipes]) else { return };
     assert_eq!(shells(&found), 180, "{}", found["starts"]);
     let finding = of_kind(&found, "start_storm");
-    assert!(finding["remedy"].to_string().contains(".ONESHELL: with .SHELLFLAGS = -ec"), "{finding}");
-    let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONESHELL=1"]) else { return };
+    assert!(finding["remedy"].to_string().contains("join them with &&, if each line"), "{finding}");
+    let Some(mended) = report_in("tracepoints", &["make", "-f", &recipes, "ONE=1"]) else { return };
     assert_eq!(shells(&mended), 60, "{}", mended["starts"]);
     // Regression: what one shell for each recipe of one line was to save.
     let files = Files::new("storms-make");
@@ -220,30 +220,38 @@ fn make() {
     }
 }
 
-/// Regression: with .ONESHELL: alone a build that failed succeeded.
+/// Regression: with .ONESHELL: a build that failed succeeded, or one failed that had not.
 fn make_that_fails() {
     let files = Files::new("storms-make-fails");
-    let ended = |name: &str, makefile: &str| {
-        fs::write(files.0.join(name), makefile).expect("a file");
-        let made =
-            Command::new("make").args(["-s", "-f", name]).current_dir(&files.0).output().expect("it runs");
+    let ended = |lines: &[&str], between: &str| {
+        let recipe = format!("all:\n\t{}\n", lines.join(between));
+        fs::write(files.0.join("Makefile"), recipe).expect("a file");
+        let made = Command::new("make").arg("-s").current_dir(&files.0).output().expect("it runs");
         (made.status.code(), String::from_utf8(made.stdout).expect("UTF-8"))
     };
-    for lines in
-        [["echo 1", "false", "echo 3"], ["echo 1", "test -f none", "echo 3"], ["echo 1", "true", "echo 3"]]
-    {
-        let recipe = |between: &str| format!("all:\n\t{}\n", lines.join(between));
-        let plain = ended("plain.mk", &recipe("\n\t"));
-        assert_eq!(ended("joined.mk", &recipe(" && \\\n\t")), plain, "{lines:?}");
-        let flags = format!(".ONESHELL:\n.SHELLFLAGS = -ec\n{}", recipe("\n\t"));
-        assert_eq!(ended("flags.mk", &flags), plain, "{lines:?}");
+    let (apart, joined) = ("\n\t", " && \\\n\t");
+    for lines in [
+        ["echo 1", "false", "echo 3"],
+        ["echo 1", "test -f none", "echo 3"],
+        ["echo 1", "true", "echo 3"],
+        ["echo 1 | tr 1 2", "! true", "echo 3"],
+        ["echo 1 >out", "! false", "cat out"],
+    ] {
+        assert_eq!(ended(&lines, joined), ended(&lines, apart), "{lines:?}");
     }
-    // Why the remedy has its condition.
-    let lists = "all:\n\ttest -f none && echo 1\n\techo 3\n";
-    let plain = ended("plain.mk", lists);
-    assert_eq!(plain.0, Some(2));
-    assert_eq!(ended("joined.mk", &lists.replace("1\n", "1 && \\\n")), plain);
-    assert_ne!(ended("flags.mk", &format!(".ONESHELL:\n.SHELLFLAGS = -ec\n{lists}")), plain);
+    // Why the remedy has its conditions.
+    for lines in [
+        ["false", "test -f none || true", "echo 3"],
+        ["false", "echo 2; echo 2", "echo 3"],
+        ["echo 1", "@echo 2", "echo 3"],
+        ["echo 1", "-false", "echo 3"],
+        ["echo 1", "sleep 0 &", "echo 3"],
+        ["echo 1", "false # why", "echo 3"],
+        ["echo 1", "cd /", "pwd"],
+        ["echo 1", "exit 0", "echo 3"],
+    ] {
+        assert_ne!(ended(&lines, joined), ended(&lines, apart), "{lines:?}");
+    }
 }
 
 /// Regression: a loop that sleeps was to `read -t`, `expr a = b` to be `$((a = b))`, and the text
