@@ -441,7 +441,7 @@ struct Xargs {
 }
 
 impl Xargs {
-    /// `None` for other options. -L's lines may have several words each; -p asks.
+    /// `None` for others, and for those in full. -L's lines may have several words each; -p asks.
     fn of(arguments: &[String]) -> Option<Self> {
         let mut xargs = Self::default();
         let mut words = arguments.iter().skip(1);
@@ -449,24 +449,6 @@ impl Xargs {
             words.next();
             if word == "--" {
                 break;
-            }
-            if let Some(long) = word.strip_prefix("--") {
-                let (letter, value) = match long.split_once('=') {
-                    None => (
-                        ["null", "no-run-if-empty", "replace"]
-                            .iter()
-                            .position(|it| *it == long)
-                            .map(|at| ['0', 'r', 'i'][at])?,
-                        "",
-                    ),
-                    Some(("max-args", value)) => ('n', value),
-                    Some(("delimiter", value)) => ('d', value),
-                    Some(("replace", value)) => ('I', value),
-                    Some(("max-procs", value)) => ('P', value),
-                    Some(_) => return None,
-                };
-                xargs.option(letter, value)?;
-                continue;
             }
             for (at, letter) in word[1..].char_indices() {
                 if "0r".contains(letter) {
@@ -765,7 +747,6 @@ mod tests {
         let lines = "(if no line is empty, begins with a blank or has a quote or a backslash)";
         for (line, text) in [
             (&["-rn", "1", "rm", "-f"][..], "`xargs -r rm -f --`"),
-            (&["--max-args=1", "rm"], "`xargs rm --`"),
             (&["-n1", "rm", "--"], "`xargs rm --`"),
             (&["-n1", "cp", "-t", "to"], "? Let one cp have many arguments: `xargs cp -t to --` (if no two"),
             // echo has options too.
@@ -830,7 +811,7 @@ mod tests {
             &["-I{}", "-n1", "rm", "{}"],
             &["-n1", "-I{}", "rm", "{}"],
             &["-n1", "-L1", "rm"],
-            &["--max-arg=1", "rm"],
+            &["--max-args=1", "rm"],
             &["-n1", "rm", "-I"],
             &["-n1", "grep", "-A1", "x"],
             &["-n1", "touch", "-d"],
