@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::support::{
-    FORK_CASES, PATIENT, Report, before_linux, nothing_speculates, observe, plain, reported, root_to, run,
-    wait_until, without_dispatch,
+    FORK_CASES, PATIENT, Report, before_linux, may_make_pid_namespaces, nothing_speculates, observe, plain,
+    reported, run, wait_until, without_dispatch,
 };
 
 /// Asserts how the forks of a case went: how many committed, and the abort reasons of the others.
@@ -186,7 +186,7 @@ fn tries_until_it_can_execute() {
 /// Regression: the namespace's init ended with the speculation, and the plain fork failed.
 #[test]
 fn the_first_child_of_a_pid_namespace_is_no_speculation() {
-    if !root_to("make a PID namespace") {
+    if !may_make_pid_namespaces() {
         return;
     }
     compare(&FORK_CASES, "first_of_a_pid_namespace", 0, &["Namespace"]);

@@ -6,12 +6,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Pid, Signal};
 
 use crate::support::{
-    FORKLESS, LIBRARY, PATIENT, allow_seconds, compile, observe, plain, report_when, reported, reported_by,
-    root_to, run, temporary, wait_until, without_dispatch,
+    FORKLESS, LIBRARY, PATIENT, allow_seconds, compile, may_make_pid_namespaces, may_mount, observe, plain,
+    report_when, reported, reported_by, root_in_namespace_to, run, temporary, wait_until, without_dispatch,
 };
 
 static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
@@ -203,7 +204,7 @@ fn sleeps_of(pid: u32) -> u64 {
 /// when the first of them ended.
 #[test]
 fn a_process_of_another_namespace_does_not_end_the_report() {
-    if !root_to("make a PID namespace") {
+    if !root_in_namespace_to("make a PID namespace", &["--pid", "--fork", "--mount-proc"], ":") {
         return;
     }
     let line = "unshare --pid --fork true; /bin/true; /bin/true; /bin/true; sleep 0.3";
@@ -372,13 +373,11 @@ fn a_filter_that_kills_for_any_call_kills_no_program_that_ends_without_run() {
             outer
         };
         for case in ["alone", "beside_a_thread", "lines"] {
-            // Without `timeout`, which makes calls itself.
-            let mut direct = Command::new(refuse);
-            direct.args(["kill", &number.to_string()]).arg(cases).arg(case);
-            let without = observe(&mut direct);
+            let without = observe(plain(refuse, &["kill", &number.to_string()]).arg(cases).arg(case));
             if without.0 != Some(0) {
                 continue;
             }
+            // No `timeout` under the filter: it makes calls itself.
             let mut inner = Command::new(FORKLESS);
             // malloc's calls are the program's, and it makes them for the command's sake.
             let huge = if case == "alone" { "--huge-pages=thp" } else { "--huge-pages=off" };
@@ -398,11 +397,9 @@ fn a_filter_that_kills_for_any_call_kills_no_program_that_ends_without_run() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_filter_kills_the_command_for_the_calls_alone_that_the_page_names() {
-    if !root_to("mount a /dev/shm that no other test uses") {
+    if !may_mount("mount a /dev/shm that no other test uses") {
         return;
     }
-    // Only a hang takes so long.
-    allow_seconds(120);
     let refuse = &*REFUSES;
     let cases = &*PRELOADED;
     let named = |beginning: &str| -> BTreeSet<i64> {
@@ -428,28 +425,45 @@ fn a_filter_kills_the_command_for_the_calls_alone_that_the_page_names() {
             .args(["--fork-minimum=1M", PATIENT]);
         observe(outer.arg("--").arg(cases).arg("alone").env("FORKLESS_LIBRARY", &*LIBRARY))
     };
-    let (mut same, mut refused) = (0, 0);
-    for number in (0..335).chain(424..470).filter(|number| !of_the_command.contains(number)) {
+    // `None`: the filter kills the plain program, too.
+    let is_refused = |number: i64| -> Option<bool> {
         let [program, how, call] = filter(number);
-        let without = observe(
-            // With PWD a shell makes fewer calls.
-            Command::new(program).args([how, call]).arg(cases).arg("alone").env_remove("PWD"),
-        );
+        let mut alone = plain(Path::new(&program), &[&how, &call]);
+        // With PWD a shell makes fewer calls.
+        let without = observe(alone.arg(cases).arg("alone").env_remove("PWD"));
         if without.0 != Some(0) {
-            continue;
+            return None;
         }
         let (mut status, mut output, mut said) = with(number, &["--report=/dev/null"]);
-        if status == Some(125) {
+        let refused = status == Some(125);
+        if refused {
             assert_eq!(output, "", "{number}: {said}");
             assert!(said.contains("no report can be written: a seccomp filter kills for "), "{said}");
             assert!(of_reports.contains(&number), "{number}: {said}");
-            refused += 1;
             (status, output, said) = with(number, &[]);
-        } else {
-            same += 1;
         }
         assert_eq!((without.0, without.1), (status, output), "{number}: {said}");
-    }
+        Some(refused)
+    };
+    let numbers: Vec<i64> =
+        (0..335).chain(424..470).filter(|number| !of_the_command.contains(number)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        // Only a hang takes so long.
+        allow_seconds(120);
+        let mut seen = Vec::new();
+        while let Some(number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+            seen.extend(is_refused(*number));
+        }
+        seen
+    };
+    // The programs wait most of the time.
+    let seen: Vec<bool> = std::thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(work));
+        threads.into_iter().flat_map(|thread| thread.join().expect("a thread of the test")).collect()
+    });
+    let refused = seen.iter().filter(|refused| **refused).count();
+    let same = seen.len() - refused;
     assert!(same > 250 && refused > 10, "{same} the same, {refused} refused");
 }
 
@@ -492,7 +506,7 @@ fn no_process_of_the_command_leaves_a_signal_pending() {
 /// namespace, and ended it. Every fork of the program failed (ENOMEM).
 #[test]
 fn the_first_child_in_a_new_namespace_is_the_programs() {
-    if !root_to("make a PID namespace") {
+    if !may_make_pid_namespaces() {
         return;
     }
     let program = &*BLOCKS;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::support::{compile, observe, plain, reported, root_to, temporary};
+use crate::support::{
+    compile, may_make_pid_namespaces, may_mount, observe, plain, reported, root_to, temporary,
+};
 
 static SHELL_ENDS: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_ends.c", &["-lpthread"]));
 
@@ -116,7 +118,7 @@ fn the_shells_message_is_not_the_programs_death() {
 /// which has no default actions.
 #[test]
 fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
-    if !root_to("make PID namespaces") {
+    if !may_make_pid_namespaces() {
         return;
     }
     let line = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
@@ -364,7 +366,7 @@ fn a_program_with_a_filter_has_libc_run_its_lines() {
 /// Regression: PWD was `(unreachable)/d`.
 #[test]
 fn a_directory_that_cannot_be_reached_is_the_shells_to_name() {
-    if !root_to("mount") {
+    if !may_mount("mount") {
         return;
     }
     let folder = file_of("unreachable");
@@ -377,7 +379,7 @@ fn a_directory_that_cannot_be_reached_is_the_shells_to_name() {
 /// Regression: lines ran where the shell could not be executed.
 #[test]
 fn where_the_shell_may_not_be_executed_nothing_runs() {
-    if root_to("mount") {
+    if may_mount("mount") {
         let (_, out, _) = alike(&["shell_refused", "/bin/echo ran"], [1, 2]);
         assert_eq!(out.matches("ran").count(), 1, "{out}");
     }

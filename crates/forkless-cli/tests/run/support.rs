@@ -60,6 +60,37 @@ pub(crate) fn root_to(what: &str) -> bool {
     root
 }
 
+/// Whether root may do this in new namespaces: `unshare` with these options, and then this line.
+/// The root of a container may lack the privilege. If so, the test counts as skipped.
+pub(crate) fn root_in_namespace_to(what: &str, options: &[&str], line: &str) -> bool {
+    if !root_to(what) {
+        return false;
+    }
+    // An emulated system lacks the program, and no privilege.
+    if emulated() {
+        return true;
+    }
+    let tried = Command::new("unshare").args(options).args(["sh", "-c", line]).output();
+    let why = match tried {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => format!("unshare: {error}"),
+    };
+    println!("skipped: root may not {what} here: {why}");
+    false
+}
+
+/// Whether children of this process may get a new PID namespace. If not, the test counts as
+/// skipped.
+pub(crate) fn may_make_pid_namespaces() -> bool {
+    root_in_namespace_to("make a PID namespace", &["--pid"], ":")
+}
+
+/// Whether something may be mounted, in a mount namespace. If not, the test counts as skipped.
+pub(crate) fn may_mount(what: &str) -> bool {
+    root_in_namespace_to(what, &["--mount"], "mount -t tmpfs none /dev/shm")
+}
+
 /// For tests of speculation alone: whether this kernel has none. Then the test counts as skipped.
 pub(crate) fn nothing_speculates() -> bool {
     if without_dispatch() {
