@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::fork::{ALWAYS, FOR_THREADS, cases, compare_in, only_its_own, same_as_plain};
 use crate::support::{
     PATIENT, Report, allow_seconds, compile, nothing_speculates, observe, plain, reported, reported_by,
-    root_to, run, temporary,
+    root_to, run, temporary, without_dispatch,
 };
 
 static LATE: LazyLock<PathBuf> = LazyLock::new(|| compile("late_cases.c", &["-lpthread"]));
@@ -367,7 +367,7 @@ fn memory_that_a_monitor_serves_is_left_alone() {
             let (with, report) = reported(&only_its_own(&[mode]), &program, &[kind]);
             let reasons = report.reasons();
             assert_eq!(with, without, "{kind} {mode}: {reasons:?}");
-            if !nothing_speculates() {
+            if !without_dispatch() {
                 let forks = if kind == "process" { 4 } else { 3 };
                 assert_eq!(report.count("committed"), 1, "{kind} {mode}: {reasons:?}");
                 assert_eq!(reasons, vec!["Serves"; forks], "{kind} {mode}");
@@ -397,7 +397,7 @@ fn a_program_that_grants_opens_is_left_alone() {
             let (with, report) = reported(&only_its_own(&[mode]), &program, &args);
             let reasons = report.reasons();
             assert_eq!(with, without, "{way} {mode}: {reasons:?}");
-            if !nothing_speculates() {
+            if !without_dispatch() {
                 assert_eq!(report.count("committed"), 1, "{way} {mode}: {reasons:?}");
                 assert_eq!(reasons, ["Serves"; 2], "{way} {mode}");
             }
