@@ -474,14 +474,18 @@ mod tests {
             std::env::set_current_dir(&folder).unwrap();
             look(true).kill_for.names == ["prctl", "mincore"]
         });
-        let left = std::fs::read_dir(&folder).unwrap().count();
+        let left = std::fs::read_dir(&folder).map(Iterator::count);
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(leaves_none);
+        if getrlimit(Resource::Core).maximum == Some(0) {
+            println!("skipped: no process may leave a core file here (RLIMIT_CORE)");
+            return;
+        }
         if pattern.starts_with(['|', '/']) {
             println!("skipped: core files are made elsewhere ({})", pattern.trim());
             return;
         }
-        assert_eq!(left, 0, "core files");
+        assert_eq!(left.unwrap(), 0, "core files");
     }
 
     /// What only a report needs changes nothing for the program, and the other way round.
