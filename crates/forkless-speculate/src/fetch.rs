@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_ask_stays_within_a_part_of_what_was_left_at_the_fork() {
+    fn a_child_that_cannot_ask_stays_within_a_part_of_what_was_left_at_the_fork() {
         let (room, at_fork) = (Room::new(), 64 << 20);
         assert_eq!(room.known(256, at_fork, || None), at_fork);
         assert_eq!(room.known(257, at_fork, || None), 0);

@@ -92,8 +92,8 @@ fn memory_group(listed: &[u8]) -> Option<(Version, &[u8])> {
     groups.min_by_key(|(version, _)| *version == Version::Second)
 }
 
-/// `Ok(None)` in the place of an error that says that there is no such file. A group above the root
-/// of a cgroup namespace has a name that leaves the mount (`EXDEV`).
+/// `Some(None)` for an error that says that there is no such file, and `None` for other errors. A
+/// group above the root of a cgroup namespace has a name that leaves the mount (`EXDEV`).
 fn there<T>(read: Result<T>) -> Option<Option<T>> {
     match read {
         Ok(it) => Some(Some(it)),

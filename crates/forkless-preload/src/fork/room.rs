@@ -54,7 +54,7 @@ const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 impl Groups for Cgroups {
     fn list(&self, into: &mut [u8]) -> Result<usize> {
-        // The process's first thread may have ended. It is in the root group then.
+        // A first thread that has ended is in the root group.
         read(proc::open(c"thread-self/cgroup")?, into)
     }
 

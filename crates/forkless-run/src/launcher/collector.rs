@@ -50,7 +50,8 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
     match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
-            // Nor here: musl's `fork` is a call that the trial of filters could not try.
+            // Not by libc here either: musl makes the call `fork`, and the trial cannot try it
+            // without making a process.
             // SAFETY: as above.
             let code = match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
                 -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN),
