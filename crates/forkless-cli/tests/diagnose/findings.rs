@@ -348,8 +348,10 @@ fn clock_by_call() {
         return;
     };
     let finding = of_kind(&report, "constant_system_call");
-    let own = &finding["saving_each_ns"]["mid"];
-    assert_eq!(own, &report["model"]["clock_call"]["mid"], "{finding:#}");
+    // A call's share of the process's time may be less than its price.
+    let own = finding["saving_each_ns"]["mid"].as_f64().expect("a number");
+    let price = report["model"]["clock_call"]["mid"].as_f64().expect("a price");
+    assert!(0.0 < own && own <= price, "{own} of {price}: {finding:#}");
     let remedy = finding["remedy"].as_str().expect("text");
     if ["tsc", "kvm-clock"].contains(&source.trim()) {
         let expected = format!("the clock source ({}) has a vDSO", source.trim());

@@ -410,7 +410,7 @@ fn price_of_constant(context: &Context<'_>, merged: &Merged) -> (&'static str, E
     const OF_EMPTY: &str = "each costs at least (an empty call, measured here)";
     let model = context.model;
     if clock_call(merged.nr) {
-        return ("each costs more than by the vDSO (measured here)", model.clock_call);
+        return ("each costs more than by the vDSO, if there is one (measured here)", model.clock_call);
     }
     if asks_only(merged.nr) && merged.calls.last >= 0 {
         return (MEASURED, model.system_call);
@@ -450,11 +450,11 @@ impl ClockSource {
         let by_itself = stack.first().is_some_and(|frame| is_syscall(frame) || !frame.is_of_library());
         if by_itself {
             return format!(
-                "Call the C library's clock_gettime, and not syscall(): the clock source ({name}) has a vDSO, which the program does not use"
+                "If it reads CLOCK_REALTIME or CLOCK_MONOTONIC, call the C library's clock_gettime, and not syscall(): the clock source ({name}) has a vDSO, which the program does not use"
             );
         }
         format!(
-            "Read the clock less often, or another clock: the clock source ({name}) has a vDSO, but that reads no clock of CPU time, and none that was opened"
+            "Read the clock less often, or another clock: the clock source ({name}) has a vDSO, but that reads no clock of CPU time, nor a clock of a device (/dev/ptp0)"
         )
     }
 }
