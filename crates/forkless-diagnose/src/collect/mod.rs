@@ -134,8 +134,8 @@ const MAX_NAMES: usize = 16_384;
 const MAX_STACKS: usize = 16;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
-/// Nor do forks that take less than this, nanoseconds. Of a slower one with little memory the
-/// mappings may be many.
+/// The mappings of a process with less memory are read only if its fork took so long, nanoseconds:
+/// they may be many.
 const MAPPINGS_FROM_NS: u64 = 1_000_000;
 /// Everything collected in a watch.
 #[derive(Debug)]
@@ -421,15 +421,8 @@ impl Collected {
         self.creations += 1;
         let program = creation.place.program();
         self.meet(program, Some(creation.caller_comm.as_str()).filter(|comm| !comm.is_empty()));
-        if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
-            self.look_at_pages(program);
-        } else if creation.kind == CreationKind::FullFork && self.mappings_walk.is_due() {
-            let ns = creation.caller_waited_ns.or(creation.copy_ns);
-            if ns.is_some_and(|ns| ns >= MAPPINGS_FROM_NS) {
-                self.mappings_walk.began();
-                self.look_at_pages(program);
-                self.mappings_walk.ended();
-            }
+        if creation.kind == CreationKind::FullFork {
+            self.look_at_fork(program, creation);
         }
         // The remedy is not for smaller ones, so their command lines are not read.
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= speculated_from() {
@@ -581,7 +574,27 @@ impl Collected {
         Some(key)
     }
 
-    fn look_at_pages(&mut self, program: ProgramKey) {
+    /// Looks at the pages and mappings that a fork copied, as far as that is worth its time.
+    fn look_at_fork(&mut self, program: ProgramKey, creation: &Creation) {
+        let is_large = creation.memory.anon >= PAGE_KINDS_FROM;
+        let ns = creation.caller_waited_ns.or(creation.copy_ns).unwrap_or(0);
+        if is_large {
+            self.look_at_pages(program, ns);
+        }
+        if ns < MAPPINGS_FROM_NS || !self.mappings_walk.is_due() {
+            return;
+        }
+        self.mappings_walk.began();
+        if !is_large {
+            self.look_at_pages(program, ns);
+        }
+        if let Some(history) = self.pages.get_mut(&program).filter(|history| history.is_outgrown(ns)) {
+            history.count_at(program.pid, ns);
+        }
+        self.mappings_walk.ended();
+    }
+
+    fn look_at_pages(&mut self, program: ProgramKey, fork_ns: u64) {
         if let Some(history) = self.pages.get_mut(&program) {
             history.follow(program.pid);
             return;
@@ -589,7 +602,7 @@ impl Collected {
         if self.pages.len() >= MAX_NAMES {
             forget_the_least(&mut self.pages, |history| history.last.anon as f64);
         }
-        if let Some(history) = PageHistory::of(program.pid) {
+        if let Some(history) = PageHistory::of(program.pid, fork_ns) {
             self.pages.insert(program, history);
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct PageHistory {
     /// It has turned transparent huge pages off for itself.
     pub(crate) refuses_huge: bool,
     asked: Instant,
+    /// What the fork took at which the mappings were counted, nanoseconds.
+    counted_at_ns: u64,
 }
 
 /// Least time between two readings: smaps and smaps_rollup walk the page tables under the target's
@@ -25,8 +27,8 @@ pub(crate) struct PageHistory {
 const EVERY: Duration = Duration::from_secs(5);
 
 impl PageHistory {
-    /// A first look; `None` if the process is gone or not to be read.
-    pub(super) fn of(pid: u32) -> Option<Self> {
+    /// A first look, at a fork that took so long; `None` if the process is gone or not to be read.
+    pub(super) fn of(pid: u32, fork_ns: u64) -> Option<Self> {
         let mappings = Mapping::of(pid).ok().filter(|mappings| !mappings.is_empty())?;
         let kinds = page_kinds(&mappings);
         Some(Self {
@@ -36,7 +38,16 @@ impl PageHistory {
             last: kinds,
             refuses_huge: procfs::refuses_huge_pages(pid),
             asked: Instant::now(),
+            counted_at_ns: fork_ns,
         })
+    }
+
+    /// A look at a process with little memory and so many mappings.
+    #[cfg(test)]
+    pub(crate) fn with_mappings(mappings: MappingCount) -> Self {
+        let kinds = PageKinds::default();
+        let (first, last, asked) = (kinds, kinds, Instant::now());
+        Self { first, last, mappings, mergeable: None, refuses_huge: false, asked, counted_at_ns: 0 }
     }
 
     /// Looks again, unless that was done a moment ago.
@@ -48,8 +59,26 @@ impl PageHistory {
         if let Some(kinds) = procfs::page_kinds(pid) {
             self.last = kinds;
         }
-        if self.mergeable.is_some_and(|mergeable| mergeable.is_outgrown(self.last.anon))
-            && let Ok(mappings) = Mapping::of(pid)
+        if self.mergeable.is_some_and(|mergeable| mergeable.is_outgrown(self.last.anon)) {
+            self.count(pid);
+        }
+    }
+
+    /// Whether a fork that took so long may have copied more mappings than were counted: a program
+    /// may make them later.
+    pub(super) fn is_outgrown(&self, fork_ns: u64) -> bool {
+        fork_ns > self.counted_at_ns.saturating_mul(2)
+    }
+
+    /// Counts the mappings again, at a fork that took so long.
+    pub(super) fn count_at(&mut self, pid: u32, fork_ns: u64) {
+        self.counted_at_ns = fork_ns;
+        self.count(pid);
+    }
+
+    fn count(&mut self, pid: u32) {
+        if let Ok(mappings) = Mapping::of(pid)
+            && !mappings.is_empty()
         {
             self.mergeable = Mergeable::of(pid, &mappings);
             self.mappings = MappingCount::of(&mappings);
@@ -76,5 +105,28 @@ impl CpuTime {
 
     pub(crate) fn used(self) -> u64 {
         self.last.saturating_sub(self.first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a program that makes its mappings after its first fork had few for ever.
+    #[test]
+    fn mappings_that_came_later_are_counted_at_a_slower_fork() {
+        let pid = std::process::id();
+        let few = MappingCount { all: 1, written: 1 };
+        let mut history = PageHistory::with_mappings(few);
+        history.counted_at_ns = 500_000;
+        assert!(!history.is_outgrown(1_000_000) && history.is_outgrown(1_100_000));
+        history.follow(pid);
+        assert_eq!(history.mappings, few, "no slower fork, no reading");
+        history.count_at(pid, 9_000_000);
+        assert!(history.mappings.all > few.all && !history.is_outgrown(9_000_000));
+        // What is gone has its last count.
+        let counted = history.mappings;
+        history.count_at(u32::MAX, 90_000_000);
+        assert_eq!(history.mappings, counted);
     }
 }
