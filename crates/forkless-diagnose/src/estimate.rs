@@ -116,6 +116,12 @@ impl Estimate {
     pub(crate) fn at_least_zero(self) -> Self {
         Self { low: self.low.max(0.0), mid: self.mid.max(0.0), high: self.high.max(0.0) }
     }
+
+    /// Nothing above this.
+    #[must_use]
+    pub(crate) fn at_most(self, most: f64) -> Self {
+        Self { low: self.low.min(most), mid: self.mid.min(most), high: self.high.min(most) }
+    }
 }
 
 /// Count and mean of a stream, without keeping it.
