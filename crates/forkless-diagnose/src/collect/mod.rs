@@ -42,7 +42,7 @@ pub(crate) use self::process::{CpuTime, PageHistory};
 use self::programs::{MAX_PROGRAMS, Programs};
 pub(crate) use self::refused::{Refusals, Refused};
 pub(crate) use self::spent::Spent;
-pub(crate) use self::start::{FailedExecs, ShellGroup};
+pub(crate) use self::start::{FailedExecs, ShellGroup, UNKNOWN};
 pub(crate) use self::starters::{Starter, Starters};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
@@ -523,15 +523,19 @@ impl Collected {
             failed.searching_places.add(creation.place, 1);
         } else if missing > 0 {
             failed.missing += missing;
-            let path = creation.exec_failed_path.as_deref().unwrap_or("name not known");
             // After one directory of PATH the child tries the next, and the last one says nothing.
-            let is_sought = missing > 1 && path.starts_with('/');
-            failed.missing_paths.add(if is_sought { file_name(path) } else { path });
+            match creation.exec_failed_path.as_deref() {
+                Some(path) if missing > 1 && path.starts_with('/') => {
+                    failed.sought.add(file_name(path));
+                    failed.sought_paths += missing;
+                }
+                path => failed.missing_paths.add(path.unwrap_or(UNKNOWN)),
+            }
             failed.missing_places.add(creation.place, 1);
         }
         if busy > 0 {
             failed.busy += busy;
-            failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or("name not known"));
+            failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or(UNKNOWN));
             failed.busy_places.add(creation.place, 1);
         }
     }

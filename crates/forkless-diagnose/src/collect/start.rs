@@ -7,6 +7,9 @@ use super::line_counts::LineCounts;
 use crate::creation::{CallerMemory, Creation, CreationKind, Place};
 use crate::estimate::{Stream, Times};
 
+/// In place of a program's name that was not told.
+pub(crate) const UNKNOWN: &str = "name not known";
+
 /// Failed execs of one process's children, or of the process itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FailedExecs {
@@ -18,8 +21,13 @@ pub(crate) struct FailedExecs {
     pub(crate) searching_places: Places,
     /// Failed execs of children that could execute nothing: the file is missing.
     pub(crate) missing: u64,
-    /// These children, by the file that they tried last.
+    /// These children, by the one file that they tried.
     pub(crate) missing_paths: TopNames,
+    /// The others, by the name of the file that they tried last. Each tried several paths, as a
+    /// search along PATH does.
+    pub(crate) sought: TopNames,
+    /// How many paths these tried.
+    pub(crate) sought_paths: u64,
     pub(crate) missing_places: Places,
     pub(crate) busy: u64,
     pub(crate) busy_paths: TopNames,
@@ -52,6 +60,8 @@ impl FailedExecs {
         self.searching_creations += other.searching_creations;
         self.missing += other.missing;
         self.missing_paths.merge(&other.missing_paths);
+        self.sought.merge(&other.sought);
+        self.sought_paths += other.sought_paths;
         self.busy += other.busy;
         self.busy_paths.merge(&other.busy_paths);
         for (mine, theirs) in [

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::bounded::{TopNames, forget_the_least};
 use super::spent::Spent;
+use super::start::UNKNOWN;
 use crate::builtin::{self, Builtin};
 use crate::creation::{Creation, ProgramKey};
 use crate::estimate::{Estimate, Stream, Times};
@@ -54,7 +55,7 @@ impl Starter {
         self.exec_failed += u64::from(!creation.execed() && creation.exec_errno.is_some());
         if creation.execed() {
             self.programs += 1;
-            let path = creation.exec_path.as_deref().unwrap_or("name not known");
+            let path = creation.exec_path.as_deref().unwrap_or(UNKNOWN);
             self.started.add(file_name(path));
             if let Some(builtin) = builtin::of(file_name(path)).filter(|_| !creation.argv.is_empty()) {
                 let is_other = creation.argv_cut || !builtin.is_for(&creation.argv);

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label, several};
-use crate::collect::{FailedExecs, LineShare};
+use crate::collect::{FailedExecs, LineShare, UNKNOWN};
 use crate::creation::ProgramKey;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
@@ -88,11 +88,6 @@ fn about_files(command: &str, files: &[(String, u64)], programs: &[ProgramKey]) 
     FollowUp::Command(format!("{command} {}", words.join(" ")))
 }
 
-/// Whether it is the name of a program that was sought along PATH, and no path.
-fn is_sought(name: &str) -> bool {
-    !name.contains(['/', ' '])
-}
-
 /// A command that seeks it in the same way.
 fn about_sought(name: &str, programs: &[ProgramKey]) -> FollowUp {
     match quoted(name).filter(|_| !name.starts_with('-')) {
@@ -151,15 +146,23 @@ fn missing(
     programs: &[ProgramKey],
     failed: &FailedExecs,
 ) -> Option<Finding> {
-    let (files, others) = (failed.missing_paths.all(), failed.missing_paths.others());
+    let (paths, sought) = (failed.missing_paths.all(), failed.sought.all());
+    let others = failed.missing_paths.others() + failed.sought.others();
+    // Of several kinds the most frequent are the first.
+    let mut files = [&paths[..], &sought].concat();
+    files.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let count = files.iter().map(|(_, count)| count).sum::<u64>() + others;
     if count < MISSING_FROM {
         return None;
     }
     let name = label(process);
     let title = match &files[..] {
-        [(sought, _)] if is_sought(sought) => {
-            format!("{name} looks for {sought} in PATH, and no directory has it: {count} times")
+        [(sought, times)] if paths.is_empty() => {
+            let each = (failed.sought_paths as f64 / *times as f64).round();
+            format!("{name} tries {each} paths for {sought}, and none exists: {count} times")
+        }
+        [(path, _)] if path == UNKNOWN => {
+            format!("{name} executes a program that does not exist, whose name is not known: {count} times")
         }
         [(path, _)] => format!("{name} executes {path}, which does not exist: {count} times"),
         [first, second] => {
@@ -185,7 +188,7 @@ fn missing(
         reason: "A whole process is created each time only to find that its program is missing.",
         explanation: "Install the program or correct its path; check for it before creating a process",
         check: match &files[..] {
-            [(sought, _)] if is_sought(sought) => about_sought(sought, programs),
+            [(sought, _)] if paths.is_empty() => about_sought(sought, programs),
             _ => about_files("ls -l", &files, programs),
         },
         is_failure: true,
@@ -235,6 +238,8 @@ fn busy(
 mod tests {
     use super::*;
     use crate::collect::Collected;
+    use crate::creation::Creation;
+    use crate::event::Event;
     use crate::finding::{Thresholds, look};
     use crate::model::CostModel;
 
@@ -282,15 +287,32 @@ mod tests {
     /// "executes /bin/no-such-prog, which does not exist" was said of a name that was sought along
     /// PATH.
     #[test]
-    fn a_name_that_no_directory_of_path_has_is_told_so() {
-        let mut failed = FailedExecs { missing: 27, ..FailedExecs::default() };
-        (0..3).for_each(|_| failed.missing_paths.add("no-such-prog"));
-        let mut collected = Collected::new();
-        collected.failed.insert(ProgramKey { pid: 1, image: 0 }, failed);
-        let found = look(&collected, &HashMap::new(), &CostModel::default(), find);
-        let title = "looks for no-such-prog in PATH, and no directory has it: 3 times";
-        assert!(found[0].title.ends_with(title), "{}", found[0].title);
-        assert_eq!(found[0].check, FollowUp::Command("command -v no-such-prog".to_owned()));
+    fn a_name_that_was_tried_at_several_paths_is_told_so() {
+        // Each path that a child tries, and their number.
+        let found = |path: Option<&str>, missing: u32| {
+            let mut collected = Collected::new();
+            for _ in 0..3 {
+                let exec_failed_path = path.map(str::to_owned);
+                let failed = Creation { exec_missing: missing, exec_failed_path, ..Creation::unseen() };
+                collected.event(Event::Created(Box::new(failed)));
+            }
+            let found = look(&collected, &HashMap::new(), &CostModel::default(), find);
+            let missing = found.into_iter().find(|found| found.kind == FindingKind::MissingProgram);
+            missing.map(|found| (found.title, found.check)).expect("it is a failure")
+        };
+        let is_command = |check: &FollowUp, line: &str| *check == FollowUp::Command(line.to_owned());
+        let (title, check) = found(Some("/bin/no-such-prog"), 9);
+        assert!(title.ends_with(" tries 9 paths for no-such-prog, and none exists: 3 times"), "{title}");
+        assert!(is_command(&check, "command -v no-such-prog"), "{check:?}");
+        let (title, check) = found(Some("/bin/such prog"), 2);
+        assert!(title.ends_with(" tries 2 paths for such prog, and none exists: 3 times"), "{title}");
+        assert!(is_command(&check, "command -v 'such prog'"), "{check:?}");
+        // One that names a file of the program's directory was sought nowhere.
+        let (title, check) = found(Some("no-such-prog"), 1);
+        assert!(title.ends_with(" executes no-such-prog, which does not exist: 3 times"), "{title}");
+        assert_eq!(check, FollowUp::Diagnose { pid: None });
+        let (title, _) = found(None, 2);
+        assert!(title.ends_with(" that does not exist, whose name is not known: 3 times"), "{title}");
         assert_eq!(about_sought("-v", &[]), FollowUp::Diagnose { pid: None }, "it would be an option");
     }
 

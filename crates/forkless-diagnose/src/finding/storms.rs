@@ -177,7 +177,7 @@ const ONE_SHELL: &str = "let one shell run them all: join them with &&, if each 
 /// same is not known.
 fn one_for_many(started: &[(String, u64)], share: impl Fn(u64) -> f64) -> Option<Advice> {
     const NAMED: usize = 3;
-    let may = |name: &str| !ONE_EACH.contains(&name) && !is_shell(name) && name != "?";
+    let may = |name: &str| !ONE_EACH.contains(&name) && !is_shell(name) && name != crate::collect::UNKNOWN;
     let named = started.iter().filter(|(name, count)| *count > 1 && may(name)).take(NAMED);
     let named: Vec<&(String, u64)> = named.collect();
     let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
