@@ -112,9 +112,11 @@ impl Follow {
         &self.samples
     }
 
-    /// The creations whose children still live.
+    /// The creations whose children still live, the oldest first.
     pub(super) fn living(&self) -> Vec<Creation> {
-        self.children.values().map(|tracked| self.settled(tracked)).collect()
+        let mut found: Vec<Creation> = self.children.values().map(|tracked| self.settled(tracked)).collect();
+        found.sort_by_key(|creation| (creation.at_ns, creation.child));
+        found
     }
 
     /// Counts lost records of tasks.

@@ -61,6 +61,8 @@ const OF_CALLS: [&str; 8] = [
 struct Report {
     tier: String,
     partial: Option<String>,
+    #[serde(default)]
+    still_running: Vec<u32>,
     window_ns: f64,
     totals: Totals,
     system_calls: bool,
@@ -315,7 +317,9 @@ fn compare(before: &Report, after: &Report, percent: f64) -> anyhow::Result<Comp
         let why = format!("one report is by {one} and the other by {other}, which see different things");
         return Err(Usage(format!("{why}; watch both with the same --tier")).into());
     }
-    let ran_whole = |report: &Report| report.command.is_some() && report.partial.is_none();
+    let ran_whole = |report: &Report| {
+        report.command.is_some() && report.partial.is_none() && report.still_running.is_empty()
+    };
     let limits = Limits { percent, whole_runs: ran_whole(before) && ran_whole(after) };
     let same_calls = before.system_calls == after.system_calls;
     let compared = |report: &'_ Report| -> Vec<usize> {
@@ -354,6 +358,9 @@ fn notes(before: &Report, after: &Report, same_calls: bool) -> Vec<String> {
     for (name, report) in [("before", before), ("after", after)] {
         if report.partial.is_some() {
             notes.push(format!("the watch {name} was interrupted"));
+        }
+        if !report.still_running.is_empty() {
+            notes.push(format!("the watch {name} ended before descendants of its command"));
         }
         let lost = report.totals.lost_ring + report.totals.lost_live;
         if lost > 0 {
@@ -568,6 +575,7 @@ mod tests {
         Report {
             tier: "bpf_tracepoints".to_owned(),
             partial: None,
+            still_running: Vec::new(),
             window_ns: 1e9,
             totals: Totals { creations: 1, lost_ring: 0, lost_live: 0 },
             system_calls: true,
@@ -640,6 +648,17 @@ mod tests {
         let before = Report { command: None, ..report(vec![finding("f", 1, interval(9.0, 10.0, 11.0))]) };
         let comparison = compare(&before, &of_process, 10.0).expect("the same tier");
         assert_eq!(comparison.regressions, 0);
+    }
+
+    /// What a command leaves in the background goes on unseen: its numbers are those of a part.
+    #[test]
+    fn a_watch_that_ended_before_a_descendant_is_no_whole_run() {
+        let all = |count| vec![finding("f", count, interval(9.0, 10.0, 11.0))];
+        let cut = Report { still_running: vec![7], ..report(all(90)) };
+        let comparison = compare(&report(all(1)), &cut, 10.0).expect("the same tier");
+        assert!(!comparison.whole_runs && comparison.regressions == 0);
+        let note = "the watch after ended before descendants of its command";
+        assert!(comparison.notes.iter().any(|said| said == note), "{:?}", comparison.notes);
     }
 
     #[test]

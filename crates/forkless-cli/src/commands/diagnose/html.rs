@@ -33,6 +33,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
                 h1 { "forkless diagnose" }
                 p {
                     @if reason == EndReason::Interrupted { b { "Partial: interrupted." } " " }
+                    @if let Some(left) = text::left(report, reason) { b { "Partial:" } " " (left) ". " }
                     (text::counts(report)) "."
                     @if !report.system_calls { " System calls were not counted." }
                 }

@@ -74,12 +74,8 @@ fn print_report(
     if reason == EndReason::Interrupted {
         writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
     }
-    if let (EndReason::TargetEnded, [first, rest @ ..]) = (reason, &report.still_running[..]) {
-        let descendants = match rest.len() {
-            0 => "1 descendant still runs".to_owned(),
-            more => format!("{} descendants still run", more + 1),
-        };
-        writeln!(out, "PARTIAL: {descendants}; watch it by `forkless diagnose -p {first}`")?;
+    if let Some(left) = left(report, reason) {
+        writeln!(out, "PARTIAL: {left}")?;
     }
     writeln!(out, "{}", counts(report))?;
     writeln!(out, "{}", in_line(&starts(report)))?;
@@ -100,6 +96,20 @@ fn print_report(
         }
     } else if let Some(limit) = report.limits.first() {
         writeln!(out, "LIMITED: {limit} (--verbose says more)")?;
+/// The descendants of a command that go on after its end, and how to watch one.
+pub(super) fn left(report: &DiagnosisReport, reason: EndReason) -> Option<String> {
+    let (EndReason::TargetEnded, [first, rest @ ..]) = (reason, &report.still_running[..]) else {
+        return None;
+    };
+    Some(match rest.len() {
+        0 => format!("1 descendant still runs; watch it by `forkless diagnose -p {first}`"),
+        more => {
+            let all = more + 1;
+            format!("{all} descendants still run; watch the first by `forkless diagnose -p {first}`")
+        }
+    })
+}
+
     }
     for loss in &report.losses {
         writeln!(out, "MISSED: {loss}")?;
