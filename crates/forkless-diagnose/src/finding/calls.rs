@@ -254,6 +254,20 @@ fn always_same(calls: &Calls) -> bool {
     calls.same as f64 >= calls.count as f64 * 0.99
 }
 
+/// Calls of fcntl for one descriptor that is no longer open look the same, unless they were counted
+/// as a loop.
+fn close_loop_advice(is_fcntl: bool, is_loop: bool) -> &'static str {
+    match (is_fcntl, is_loop) {
+        (false, _) => "Use close_range(2) or closefrom(3), or open descriptors close-on-exec",
+        (true, true) => {
+            "Use close_range(2), which closes or marks (CLOSE_RANGE_CLOEXEC) those that are open, or open descriptors close-on-exec"
+        }
+        (true, false) => {
+            "If it goes over all numbers, use close_range(2), which closes or marks (CLOSE_RANGE_CLOEXEC) those that are open; if it asks for one descriptor, stop asking once that is closed"
+        }
+    }
+}
+
 fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let is_fcntl = i32::from(merged.nr) == syscalls::Sysno::fcntl.id();
     let each = if is_fcntl { context.model.system_call } else { context.model.unused_close };
@@ -274,13 +288,13 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
                 if is_fcntl { "calls fcntl for" } else { "closes" },
                 context.per_second(count)
             ),
-            reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
-                .to_owned(),
-            explanation: if is_fcntl {
-                "Use close_range(2), which closes or marks (CLOSE_RANGE_CLOEXEC) those that are open, or open descriptors close-on-exec"
+            reason: if is_fcntl && obstacle.is_some() {
+                "Each of these calls enters the kernel, and finds that the descriptor is not open."
             } else {
-                "Use close_range(2) or closefrom(3), or open descriptors close-on-exec"
-            }.to_owned(),
+                "A loop over all possible descriptor numbers makes a system call for each, open or not."
+            }
+            .to_owned(),
+            explanation: close_loop_advice(is_fcntl, obstacle.is_none()).to_owned(),
             remedy,
             obstacle,
             check: diagnose_again(merged),
