@@ -139,7 +139,7 @@ fn complaint(said: &str, is_value: bool) -> String {
     };
     let mut told: Vec<String> = paragraphs.filter(is_told).take(most).collect();
     if !is_value {
-        told.push("try --help".to_owned());
+        told.push("see --help".to_owned());
     }
     told.join("; ")
 }
@@ -177,7 +177,7 @@ mod tests {
             super::complaint(error.strip_prefix("error: ").expect("an error"), false)
         };
         let both = said(&["forkless", "diagnose", "--json", "--html", "--", "true"]);
-        assert_eq!(both, "the argument '--json' cannot be used with '--html'; try --help");
+        assert_eq!(both, "the argument '--json' cannot be used with '--html'; see --help");
         let unknown = said(&["forkless", "diagnose", "--jso", "--", "true"]);
         assert!(unknown.starts_with("unexpected argument '--jso' found; tip: "), "{unknown}");
         assert!(unknown.contains("'--json'") && !unknown.contains('\n'), "{unknown}");

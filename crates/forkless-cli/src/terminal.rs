@@ -97,8 +97,13 @@ pub(crate) fn pieces(text: &str) -> Vec<String> {
 /// text of the first.
 #[cfg(target_os = "linux")]
 pub(crate) fn fold(head: &str, text: &str, width: usize) -> String {
-    let indent = head.chars().count();
-    let (mut lines, mut column) = (head.to_owned(), indent);
+    fold_below(head, text, head.chars().count(), width)
+}
+
+/// The same, with the other lines below this column.
+#[cfg(target_os = "linux")]
+pub(crate) fn fold_below(head: &str, text: &str, indent: usize, width: usize) -> String {
+    let (mut lines, mut column) = (head.to_owned(), head.chars().count());
     for (number, piece) in pieces(text).iter().enumerate() {
         let length = piece.chars().count();
         if number > 0 && column + 1 + length > width && column > indent {

@@ -45,24 +45,7 @@ fn fold(line: &str, width: usize) -> String {
     };
     // What follows a label may begin with blanks.
     let head = if is_labelled { line.char_indices().nth(indent).map_or(line.len(), |(at, _)| at) } else { 0 };
-    let mut text = line[..head].to_owned();
-    let mut column = text.chars().count();
-    let mut is_first = true;
-    for word in terminal::pieces(&line[head..]) {
-        let length = word.chars().count();
-        if !is_first && column + 1 + length > width && column > indent {
-            text.push('\n');
-            text.push_str(&" ".repeat(indent));
-            column = indent;
-        } else if !is_first {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(&word);
-        column += length;
-        is_first = false;
-    }
-    text + "\n"
+    terminal::fold_below(&line[..head], &line[head..], indent, width)
 }
 
 fn print_report(
@@ -96,20 +79,6 @@ fn print_report(
         }
     } else if let Some(limit) = report.limits.first() {
         writeln!(out, "LIMITED: {limit} (--verbose says more)")?;
-/// The descendants of a command that go on after its end, and how to watch one.
-pub(super) fn left(report: &DiagnosisReport, reason: EndReason) -> Option<String> {
-    let (EndReason::TargetEnded, [first, rest @ ..]) = (reason, &report.still_running[..]) else {
-        return None;
-    };
-    Some(match rest.len() {
-        0 => format!("1 descendant still runs; watch it by `forkless diagnose -p {first}`"),
-        more => {
-            let all = more + 1;
-            format!("{all} descendants still run; watch the first by `forkless diagnose -p {first}`")
-        }
-    })
-}
-
     }
     for loss in &report.losses {
         writeln!(out, "MISSED: {loss}")?;
@@ -125,6 +94,20 @@ pub(super) fn left(report: &DiagnosisReport, reason: EndReason) -> Option<String
         print_finding(out, rank + 1, report, finding, verbose)?;
     }
     Ok(())
+}
+
+/// The descendants of a command that go on after its end, and how to watch one.
+pub(super) fn left(report: &DiagnosisReport, reason: EndReason) -> Option<String> {
+    let (EndReason::TargetEnded, [first, rest @ ..]) = (reason, &report.still_running[..]) else {
+        return None;
+    };
+    Some(match rest.len() {
+        0 => format!("1 descendant still runs; watch it by `forkless diagnose -p {first}`"),
+        more => {
+            let all = more + 1;
+            format!("{all} descendants still run; watch the first by `forkless diagnose -p {first}`")
+        }
+    })
 }
 
 /// What was watched, and what was counted: what the tier does not count is left out.

@@ -218,9 +218,14 @@ impl Section {
 /// Lines of at most 80 columns, or of the terminal's width. A kernel's reason may be long, and hold
 /// lines of its own: then the end of it is left to `--verbose`.
 fn fitting(head: &str, text: &str) -> String {
-    const COLUMNS: usize = 80;
+    fitting_in(head, text, COLUMNS.min(usize::from(terminal::width())))
+}
+
+const COLUMNS: usize = 80;
+
+fn fitting_in(head: &str, text: &str, width: usize) -> String {
     const LINES: usize = 4;
-    let width = COLUMNS.min(usize::from(terminal::width()));
+    const MORE: &str = " ...";
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let whole = terminal::fold(head, &text, width);
     // A narrow terminal needs more lines for the same words.
@@ -228,8 +233,17 @@ fn fitting(head: &str, text: &str) -> String {
     if whole.lines().count() <= most {
         return whole;
     }
-    let kept: Vec<&str> = whole.lines().take(most).collect();
-    format!("{} ...\n", kept.join("\n"))
+    let mut kept: Vec<&str> = whole.lines().take(most).collect();
+    // Words of the last line give their room to the mark.
+    if let Some(last) = kept.last_mut() {
+        while last.chars().count() + MORE.len() > width
+            && let Some((words, _)) = last.trim_end().rsplit_once(' ')
+            && words.chars().count() > head.chars().count()
+        {
+            *last = words;
+        }
+    }
+    format!("{}{MORE}\n", kept.join("\n"))
 }
 
 /// Whether a facility of a section works.
@@ -246,4 +260,23 @@ pub(crate) fn works_or_not(tried: std::io::Result<()>) -> Result<String, String>
 pub(crate) fn setting(path: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the mark of a cut text made its last line longer than the terminal.
+    #[test]
+    fn a_reason_that_is_cut_fits_the_terminal() {
+        let text = "four ".repeat(200);
+        for width in [37, 60, 80] {
+            let fitted = fitting_in("diagnose  no  ", &text, width);
+            assert!(fitted.lines().all(|line| line.chars().count() <= width), "{width}: {fitted}");
+            assert!(fitted.ends_with("four ...\n"), "{width}: {fitted}");
+            assert!(fitted.lines().count() <= 4 * COLUMNS / width, "{width}: {fitted}");
+        }
+        let whole = fitting_in("no x: ", "a short reason", 80);
+        assert_eq!(whole, "no x: a short reason\n");
+    }
 }
