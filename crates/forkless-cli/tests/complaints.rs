@@ -607,7 +607,7 @@ fn a_file_is_made_with_its_result_and_one_form_has_one_file() {
     let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     assert!(wait_until(|| scratch.temporary_files() > 0), "it never began");
     assert!(!file.exists());
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     child.wait().unwrap();
     assert!(wait_until(|| scratch.temporary_files() == 0));
     assert!(!file.exists());

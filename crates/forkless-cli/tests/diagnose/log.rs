@@ -201,8 +201,9 @@ fn pid(child: &std::process::Child) -> rustix::process::Pid {
 
 fn sigint() {
     let before = (bpf_programs(), bpf_maps());
-    let tool = Command::new(FORKLESS)
-        .args(["diagnose", "--log", "--all"])
+    // Below nohup, and in the background of a script, SIGINT is ignored.
+    let tool = Command::new("env")
+        .args(["--default-signal=INT", FORKLESS, "diagnose", "--log", "--all"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -124,6 +124,8 @@ fn php_server() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("php-server");
     std::fs::create_dir_all(&folder).expect("our own folder");
     std::fs::write(folder.join("index.php"), format!("<?php {line}")).expect("our own file");
+    // The port of an earlier run would be read before the server has written its own.
+    let _ = std::fs::remove_file(folder.join("log"));
     let folder = folder.to_string_lossy();
     // It answers one request, and is ended.
     let serve = "php -d memory_limit=1G -S 127.0.0.1:0 -t \"$0\" 2>\"$0/log\" & \

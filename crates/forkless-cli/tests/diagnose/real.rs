@@ -327,7 +327,7 @@ fn diagnose_while(pid: u32, work: impl FnOnce()) -> Value {
         .expect("forkless runs");
     crate::support::wait_for_program(&tool, "on_bio_queue");
     work();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&tool), rustix::process::Signal::INT)
+    rustix::process::kill_process(rustix::process::Pid::from_child(&tool), rustix::process::Signal::TERM)
         .expect("it runs");
     let output = tool.wait_with_output().expect("forkless ends");
     serde_json::from_slice(&output.stdout).expect("JSON")

@@ -445,7 +445,9 @@ fn ring_overflow() {
 }
 
 fn sigint() {
-    let tool = Command::new(FORKLESS)
+    // Below nohup, and in the background of a script, SIGINT is ignored.
+    let tool = Command::new("env")
+        .args(["--default-signal=INT", FORKLESS])
         .args(["diagnose", "--json", "--all", "--system-calls", "yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
