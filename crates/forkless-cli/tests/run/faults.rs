@@ -394,7 +394,7 @@ fn kills_the_child(test: &str, ways: &[(&str, usize)]) {
     let Some(cgroup) = Cgroup::make(&name) else { return };
     let record = temporary(&format!("report.limit-{test}.{}", std::process::id()));
     // In memory. A program that is killed leaves it.
-    let holes = format!("/dev/shm/forkless-test-holes.{}", std::process::id());
+    let holes = format!("/dev/shm/forkless-test-holes-{test}.{}", std::process::id());
     let observed = |command: &str| {
         let seen = cgroup.run(command);
         let _ = std::fs::remove_file(&holes);
