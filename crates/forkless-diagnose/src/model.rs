@@ -381,8 +381,8 @@ fn per_table(per_entry: Estimate) -> io::Result<Estimate> {
 /// The prices of a mapping without and with written pages at a fork.
 ///
 /// The forks without the mappings have none of them. Memory that children lack (`MADV_DONTFORK`) is
-/// no measure: Linux 6.8 and later copy the tree of mappings and then take each of those out again,
-/// which costs more than its copy (kernel/fork.c, `dup_mmap`).
+/// no measure. Linux 6.8 and later first copy the whole tree of mappings. Then they take out each
+/// mapping that the child lacks, and that costs more than a copy (kernel/fork.c, `dup_mmap`).
 fn per_mapping(per_entry: Estimate) -> io::Result<(Estimate, Estimate)> {
     let time = |pieces: Option<&Pieces>| {
         if let Some(pieces) = pieces {

@@ -110,7 +110,7 @@ impl Launcher {
     pub fn examine(&self) -> Result<Examined<'_>, Unloadable> {
         let off = self.switched_off().is_some();
         let filters =
-            Tried::look(Purposes { library: !off, lines: self.settings.skip_shells, report: self.reports });
+            Tried::look(Purposes { preload: !off, lines: self.settings.skip_shells, report: self.reports });
         let shell = match self.settings {
             _ if off || !filters.allow_lines() => ShellKnowledge::None,
             Settings { skip_shells: false, .. } => ShellKnowledge::None,
@@ -349,7 +349,7 @@ fn named_calls(calls: &[&str], others: bool) -> String {
 /// What the seccomp filters that are in force here do to the library's system calls, found out by
 /// trying: `None` where they kill for none.
 pub fn filter_warning() -> Option<Warning> {
-    Tried::look(Purposes { library: true, lines: true, report: false }).warning()
+    Tried::look(Purposes { preload: true, lines: true, report: false }).warning()
 }
 
 /// Why a program that could be prepared was not started.

@@ -224,6 +224,20 @@ const ADDRESS: u16 = 128;
 /// linux/socket.h.
 const AF_UNIX: u32 = 1;
 
+/// The calls that set ids of users and groups, as a pattern.
+macro_rules! sets_ids {
+    () => {
+        k::__NR_setuid
+            | k::__NR_setgid
+            | k::__NR_setreuid
+            | k::__NR_setregid
+            | k::__NR_setresuid
+            | k::__NR_setresgid
+            | k::__NR_setfsuid
+            | k::__NR_setfsgid
+    };
+}
+
 /// Decides about the call `nr` of a child.
 pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     match nr {
@@ -330,14 +344,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_getcwd => Make(const { make().buffer(0, 1) }),
         k::__NR_fchdir => unless_hidden(child, a[0], const { make() }),
 
-        k::__NR_setuid
-        | k::__NR_setgid
-        | k::__NR_setreuid
-        | k::__NR_setregid
-        | k::__NR_setresuid
-        | k::__NR_setresgid
-        | k::__NR_setfsuid
-        | k::__NR_setfsgid => Make(const { make().then(Then::Credentials) }),
+        sets_ids!() => Make(const { make().then(Then::Credentials) }),
         k::__NR_setgroups => Make(const { make().groups(1, 0).then(Then::Credentials) }),
         k::__NR_getgroups => Make(const { make().groups(1, 0) }),
         k::__NR_getresuid | k::__NR_getresgid => Make(const { make().bytes(0, 4).bytes(1, 4).bytes(2, 4) }),
@@ -406,21 +413,7 @@ pub const fn changes_view(nr: u32, a: &Args) -> bool {
         // Without a new limit it is a question.
         return a[2] != 0;
     }
-    matches!(
-        nr,
-        k::__NR_chroot
-            | k::__NR_setuid
-            | k::__NR_setgid
-            | k::__NR_setreuid
-            | k::__NR_setregid
-            | k::__NR_setresuid
-            | k::__NR_setresgid
-            | k::__NR_setfsuid
-            | k::__NR_setfsgid
-            | k::__NR_setgroups
-            | k::__NR_capset
-            | k::__NR_setrlimit
-    )
+    matches!(nr, sets_ids!() | k::__NR_setgroups | k::__NR_capset | k::__NR_chroot | k::__NR_setrlimit)
 }
 
 const fn make() -> Call {

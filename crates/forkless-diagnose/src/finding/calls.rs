@@ -487,7 +487,7 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let name =
         syscalls::Sysno::new(usize::from(merged.nr)).map_or("an unknown system call", |call| call.name());
     let (measured, each) = price_of_constant(context, merged);
-    let clocks = ClockSource::of_this_machine();
+    let source = clock.then(ClockSource::of_this_machine);
     priced(context, merged, measured, each, |stack| Text {
         kind: FindingKind::ConstantSystemCall,
         title: format!(
@@ -501,8 +501,8 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         } else {
             format!("The result is {} every time, yet each call enters the kernel.", calls.last)
         },
-        explanation: if clock {
-            clocks.remedy(stack)
+        explanation: if let Some(source) = &source {
+            source.remedy(stack)
         } else {
             format!(
                 "Call {name} once and keep the result{}",
@@ -511,7 +511,7 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         },
         remedy: Remedy::Change,
         obstacle: None,
-        check: if clock && !clocks.is_in_vdso() {
+        check: if source.as_ref().is_some_and(|source| !source.is_in_vdso()) {
             FollowUp::Command(format!("cat {CLOCK_SOURCE}"))
         } else {
             diagnose_again(merged)

@@ -322,8 +322,9 @@ fn the_action(arguments: &[String]) -> Option<(usize, &[String])> {
     (arguments[begin] == "-exec" && behind.iter().all(|word| word == ")")).then_some((begin, command))
 }
 
-/// A loop of one shell, in the place of those into whose line find or xargs writes a name. `None`
-/// where it may do something else: without -0, an empty line would be an empty name.
+/// A loop of one shell. It replaces one shell for each name, which find or xargs writes into the
+/// shell's line. `None` where the loop may do something else. Without -0, it would take an empty
+/// line for an empty name.
 pub(super) fn loop_for(starter: &str, arguments: &[String]) -> Option<String> {
     let shell = |command: &[String]| match command {
         [shell, c, line] if is_shell(file_name(shell)) && c == "-c" && !lasts(line) => quoted(shell),

@@ -97,7 +97,7 @@ pub fn report_calls() -> impl Iterator<Item = (&'static str, u32)> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Purposes {
     /// Forks and huge pages.
-    pub(super) library: bool,
+    pub(super) preload: bool,
     /// Lines without a shell, where the library acts at all.
     pub(super) lines: bool,
     /// A report.
@@ -107,12 +107,12 @@ pub(super) struct Purposes {
 impl Purposes {
     /// In the order of the trial.
     fn all(self) -> Vec<Call> {
-        let Purposes { library, lines, report } = self;
-        let lines = library && lines;
+        let Purposes { preload, lines, report } = self;
+        let lines = preload && lines;
         let lists = [
             (true, PROTECTION),
             (true, COMPLAINT),
-            (library, FORKS_AND_HUGE_PAGES),
+            (preload, FORKS_AND_HUGE_PAGES),
             (lines, LINES),
             (lines, QUESTION),
             (report, REPORT),
@@ -171,7 +171,7 @@ const MOST: usize = 8;
 impl Tried {
     /// Finds out. Where there is no filter, nothing is tried.
     pub(super) fn look(purposes: Purposes) -> Tried {
-        if !purposes.library && !purposes.report {
+        if !purposes.preload && !purposes.report {
             return Tried::default();
         }
         let count = filters_in_force();
@@ -193,7 +193,7 @@ impl Tried {
             let these = killers.iter().filter(|(_, nr)| others || lists.iter().any(|list| has(list, *nr)));
             these.map(|(name, _)| *name).collect()
         };
-        let kill_for = if purposes.library {
+        let kill_for = if purposes.preload {
             Killers { names: among(&[FORKS_AND_HUGE_PAGES, LINES, QUESTION]), others }
         } else {
             Killers::default()
@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     fn look(lines: bool) -> Tried {
-        Tried::look(Purposes { library: true, lines, report: false })
+        Tried::look(Purposes { preload: true, lines, report: false })
     }
 
     /// In a child of its own, under a filter that kills for some calls.
@@ -491,7 +491,7 @@ mod tests {
     /// What only a report needs changes nothing for the program, and the other way round.
     #[test]
     fn a_report_is_refused_for_its_own_calls_alone() {
-        let all = Purposes { library: true, lines: true, report: true };
+        let all = Purposes { preload: true, lines: true, report: true };
         assert!(under_a_filter(&[k::__NR_setsid], || {
             let seen = Tried::look(all);
             matches!(seen.known, Filters::Counted(1..))
@@ -504,7 +504,7 @@ mod tests {
         }));
         // With the library switched off.
         assert!(under_a_filter(&[k::__NR_mincore, k::__NR_setsid], || {
-            let seen = Tried::look(Purposes { library: false, ..all });
+            let seen = Tried::look(Purposes { preload: false, ..all });
             seen.kill_for.are_none() && seen.kill_report_for.names == ["setsid"]
         }));
     }
